@@ -20,8 +20,9 @@ from flows import (
 )
 from products import NAVIER_STOKES
 from slipstream.engine.device import HostDevice, RowLaunch, open_device
+from slipstream.engine.fft.line_transforms import LineTransform, Rows, in_strides
 from slipstream.engine.fft.slab_layout import NOT_KEPT
-from slipstream.engine.fft.strided_fft import RowMover, RowTables, StridedTransform
+from slipstream.engine.fft.strided_fft import RowMover, RowTables
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.engine.schedule.committed_steps import CapturedStep
 from slipstream.fft import DistributedFFT
@@ -209,10 +210,8 @@ def test_rows_are_gathered_and_scattered_as_on_the_cpu(device, host, complex_dty
     def move(name):
         def bind(one, packed, work):
             mover = RowMover(one, complex_dtype, modes)
-            return getattr(mover, name)(
-                *((packed, work) if name == "gather" else (work, packed)),
-                RowTables(one, (offset, pitch)),
-            )
+            tables = RowTables(one, (offset, pitch))
+            return mover.bind(packed, work, tables, 0, name == "scatter")
 
         return bind
 
@@ -291,7 +290,9 @@ def test_tiled_transform_equals_that_of_the_cpu(device, host, n, real, forward):
 
     def bind(one, modes, points):
         tables = RowTables(one, (offset, pitch))
-        return StridedTransform(one, n, np.dtype(real)).bind(modes, points, tables, 0, forward)
+        rows = Rows(modes, [modes], tables)
+        line = LineTransform(one, "z", n, complex_dtype)
+        return line.bind(rows, in_strides(points), (2, 3, columns), forward)
 
     there, here = both(device, host, bind, modes, points)
     # Roundings of a few passes over the largest values.

@@ -1,10 +1,11 @@
 """Count the functions of Slipstream that an array crosses: in a `DistributedFFT`, or in a step.
 
-Run it on as many ranks as you like; what the first one enters is shown. With "step", it is what one
-time step of turbulence enters, and how many modules it has loaded; with "permeability", what that
-of a small image enters:
+Run it on as many ranks as you like; it shows the functions that the first one enters. "plan",
+"forward" and "replay" show one phase of a distributed transform, by default all are shown: making
+the plan, its first transform and its second. With "step" or "permeability" it shows a time step of
+turbulence, or a small image, and how many modules that has loaded:
 
-    mpiexec -n 4 python tests/support/functions_crossed.py [POINTS]
+    mpiexec -n 4 python tests/support/functions_crossed.py [plan|forward|replay] [POINTS]
     python tests/support/functions_crossed.py step
     python tests/support/functions_crossed.py permeability
 
@@ -26,6 +27,7 @@ import numpy as np
 
 import slipstream
 
+PHASES = ("plan", "forward", "replay")
 PACKAGE = str(Path(slipstream.__file__).parent)
 
 
@@ -66,13 +68,13 @@ def phases(comm: object, points: int = 16) -> dict[str, Crossed]:
     shape = (points,) * 3
     with DistributedFFT(shape, comm=comm, device="cpu") as fft:
         fft.forward(fft.empty_input())
-    crossed = {name: Crossed() for name in ("make", "first call", "replay")}
-    with crossed["make"]:
+    crossed = {name: Crossed() for name in PHASES}
+    with crossed["plan"]:
         fft = DistributedFFT(shape, comm=comm, device="cpu")
     with fft:
         u, u_hat = fft.empty_input(), fft.empty_output()
         u[:] = 1
-        for name in ("first call", "replay"):
+        for name in ("forward", "replay"):
             with crossed[name]:
                 fft.forward(u, out=u_hat)
     return crossed
@@ -132,9 +134,11 @@ if __name__ == "__main__" and sys.argv[1:] in (["step"], ["permeability"]):
 elif __name__ == "__main__":
     from mpi4py import MPI
 
-    points = int(sys.argv[1]) if len(sys.argv) > 1 else 16
-    counted = phases(MPI.COMM_WORLD, points)
+    *chosen, points = [*sys.argv[1:], "16"] if sys.argv[-1] in PHASES else sys.argv[1:] or ["16"]
+    counted = phases(MPI.COMM_WORLD, int(points))
     if MPI.COMM_WORLD.rank == 0:
-        for phase, crossed in counted.items():
+        for phase in chosen or PHASES:
+            crossed = counted[phase]
             print(f"{phase}: {len(crossed)} functions, {crossed.calls.total()} calls\n{crossed}")
-        print(f"replay on one rank: {replay_time(points) * 1e6:.1f} us")
+        if not chosen:
+            print(f"replay on one rank: {replay_time(int(points)) * 1e6:.1f} us")

@@ -1,4 +1,4 @@
-"""Moving an array of the host from one decomposition to another, once and without a device."""
+"""Moving an array of the host, without a device, from one decomposition to another."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class Box:
         return Box(start, tuple(map(max, start, map(min, self.stop, other.stop))))
 
     def grown(self, widths: Sequence[int]) -> Box:
-        """Return the box with so many more points at both ends of each axis; fewer if negative.
+        """Return the box with `widths` more points at both ends of each axis; fewer if negative.
 
-        What would have less than no points is empty, in the middle of this box.
+        An axis that would have less than no points is empty, in the middle of this box.
         """
         pairs = [(a - w, b + w) for a, b, w in zip(self.start, self.stop, widths, strict=True)]
         pairs = [(a, b) if a <= b else ((a + b) // 2,) * 2 for a, b in pairs]
         return Box(*zip(*pairs, strict=True)) if pairs else self
 
     def shifted(self, distances: Sequence[int]) -> Box:
-        """Return the box moved by so many points along each axis."""
+        """Return the box moved by numbers of points along its axes."""
         start = tuple(a + d for a, d in zip(self.start, distances, strict=True))
         stop = tuple(b + d for b, d in zip(self.stop, distances, strict=True))
         return Box(start, stop)
@@ -105,12 +105,8 @@ def checked_boxes(
 ) -> tuple[Box, ...]:
     """Return the boxes of all ranks, given as such or as pairs (start, stop).
 
-    They are `what` is asked for; together they are the array of this shape, or of any, once.
-
-    Raises
-    ------
-    InputError
-        If they are not.
+    `InputError`, about the argument `what`, if they do not cover the array of this shape, or of
+    any, once.
     """
     is_sequence = isinstance(boxes, Sequence) and not isinstance(boxes, str | bytes)
     if not is_sequence and not (hasattr(boxes, "__len__") and getattr(boxes, "ndim", 0) != 0):
@@ -134,7 +130,7 @@ def checked_boxes(
 
 
 def shape_covered(boxes: Sequence[Box]) -> tuple[int, ...]:
-    """Return the shape of the array that boxes cover; of empty ones, that of their corners."""
+    """Return the shape of the array that boxes cover; if all are empty, of their corners."""
     filled = [box for box in boxes if box.size] or boxes
     return tuple(map(max, *(box.stop for box in filled))) if len(filled) > 1 else filled[0].stop
 
@@ -155,7 +151,7 @@ def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
 
 
 def _signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, int]:
-    """Return how many boxes have a corner at each point, with alternating signs, if not zero.
+    """Return the number of boxes with a corner at a point, with alternating signs, if not zero.
 
     These are the mixed differences of the number of boxes at each point: they are equal if and only
     if these numbers are.
@@ -189,7 +185,7 @@ def _bound(size: int, parts: int, part: int, unit: int = 1) -> int:
 
 
 def _part_of(size: int, parts: int, point: int, unit: int = 1) -> int:
-    """Return the part that has a point."""
+    """Return the number of the part with a given point."""
     size, point = -(-size // unit), point // unit
     short, longer = divmod(size, parts)
     if point < longer * (short + 1):
@@ -198,11 +194,11 @@ def _part_of(size: int, parts: int, point: int, unit: int = 1) -> int:
 
 
 class GridBoxes(Sequence[Box]):
-    """The boxes of a global array that is divided over a process grid, by formula.
+    """The boxes of a global array that is divided over a process grid, by formula, one per rank.
 
-    Rank order is C order (last axis fastest). Those after the ranks of the grid, of `ranks` in all,
-    have nothing. The first box is the largest, along every axis. Along each axis boxes begin at
-    multiples of its unit, by default 1.
+    `grid` has the number of parts along each axis; rank order is C order (last axis fastest). Those
+    after the ranks of the grid, of `ranks` in all, have nothing. The first box is the largest,
+    along every axis. Along each axis boxes begin at multiples of its unit, by default 1.
     """
 
     def __init__(
@@ -332,36 +328,19 @@ def grid_boxes(
     ranks: int | None = None,
     units: Sequence[int] | None = None,
 ) -> GridBoxes:
-    """Divide a global array over a process grid.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Global shape.
-    grid : sequence of int
-        Number of parts along each axis; rank order is C order (last axis fastest).
-    ranks : int, optional
-        Number of ranks, by default that of the grid; any more have nothing.
-    units : sequence of int, optional
-        Along each axis boxes begin at multiples of its unit; by default 1.
-
-    Returns
-    -------
-    sequence of Box
-        One box per rank.
-    """
+    """Divide a global array over a process grid; for parameters see `GridBoxes`."""
     return GridBoxes(shape, grid, ranks, units)
 
 
 def slabs(shape: Sequence[int], axis: int, parts: int, ranks: int | None = None) -> GridBoxes:
     """Divide a global array along one axis; `ranks` as in `grid_boxes`."""
-    return grid_boxes(shape, [parts if i == axis else 1 for i in range(len(shape))], ranks)
+    return GridBoxes(shape, [parts if i == axis else 1 for i in range(len(shape))], ranks)
 
 
 def process_grid(
     ranks: int, shape: Sequence[int], costs: Sequence[float] | None = None
 ) -> tuple[int, ...]:
-    """Return the process grid, so many parts along each axis, whose boxes have the least surface.
+    """Return the process grid, in parts along each axis, whose boxes have the least surface.
 
     Grids that leave no box empty come first; of equal ones the most even is taken. The `costs`, all
     equal by default, weigh the points of faces by the axis that is normal to them.
@@ -482,38 +461,27 @@ def redistribute(
     result[own.slices(target)] = values[own.slices(source)]
     if comm is None:
         return result
-    outgoing = _Messages(values, source, targets, rank)
-    incoming = _Messages(result, target, sources, rank)
-    comm.Alltoallw(outgoing.arguments, incoming.arguments)
-    outgoing.free()
-    incoming.free()
-    return result
+    from mpi4py import MPI
 
-
-class _Messages:
-    """The parts of an array that the others have, or get, as MPI describes them in place."""
-
-    def __init__(self, array: np.ndarray, box: Box, others: Sequence[Box], rank: int) -> None:
-        from mpi4py import MPI
-
-        self._made, types = [], []
-        for peer, other in enumerate(others):
+    def messages(array: np.ndarray, box: Box, peers: Sequence[Box]) -> list[Any]:
+        """Return the parts of an array that peers have, or get, as MPI describes them in place."""
+        types, size = [MPI.BYTE] * len(peers), array.itemsize
+        for peer, other in enumerate(peers):
             part = box.intersect(other)
-            if peer == rank or not part.size:
-                types.append(MPI.BYTE)
-                continue
-            size = array.itemsize
-            starts = [where.start for where in part.slices(box)]
-            kind = MPI.BYTE.Create_subarray(
-                [*box.shape[:-1], box.shape[-1] * size],
-                [*part.shape[:-1], part.shape[-1] * size],
-                [*starts[:-1], starts[-1] * size],
-            )
-            self._made.append(kind.Commit())
-            types.append(kind)
+            if peer != rank and part.size:
+                starts = [where.start for where in part.slices(box)]
+                kind = MPI.BYTE.Create_subarray(
+                    [*box.shape[:-1], box.shape[-1] * size],
+                    [*part.shape[:-1], part.shape[-1] * size],
+                    [*starts[:-1], starts[-1] * size],
+                )
+                types[peer] = kind.Commit()
         counts = [int(kind is not MPI.BYTE) for kind in types]
-        self.arguments = [array.view(np.uint8), (counts, [0] * len(others)), types]
+        return [array.view(np.uint8), (counts, [0] * len(peers)), types]
 
-    def free(self) -> None:
-        for kind in self._made:
+    outgoing, incoming = messages(values, source, targets), messages(result, target, sources)
+    comm.Alltoallw(outgoing, incoming)
+    for kind in (*outgoing[2], *incoming[2]):
+        if kind is not MPI.BYTE:
             kind.Free()
+    return result

@@ -18,6 +18,7 @@ from slipstream.engine.array_types import Array
 from slipstream.engine.decomposition import Box, PaddedBox
 from slipstream.engine.device import BlockLaunch, Device, Operation, RowLaunch
 from slipstream.engine.exchange import Transport
+from slipstream.engine.fft.line_transforms import RealRows
 from slipstream.engine.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
@@ -27,7 +28,6 @@ from slipstream.engine.fft.slab_engine import (
     record_to_points,
 )
 from slipstream.engine.fft.slab_layout import PlaneGeometry
-from slipstream.engine.fft.strided_fft import RealRows
 from slipstream.engine.schedule import CommittedStep, StepGraph, commit
 from slipstream.spectral.runge_kutta_step import SpectralStep
 

@@ -292,7 +292,7 @@ class SpectralStep:
         """Return the graph that takes spectral fields (count, kz, ky of this rank, row) to points.
 
         `count` is at most the number of fields that are transformed together. `store` gets each
-        chunk of points, see `PlanePass.record_backward`. In a sheared box they are points of the
+        chunk of points, see `PlaneTask`. In a sheared box they are points of the
         box, not of the frame. Between walls, `signs` has 1 for each even field and -1 for each odd
         one.
         """
@@ -307,7 +307,7 @@ class SpectralStep:
         """Return the graph that sets spectral fields from points, not normalised.
 
         There are at most as many fields as are transformed together; `load` makes each chunk of
-        points, see `PlanePass.record_forward`. For `signs` see `record_backward`.
+        points, see `PlaneTask`. For `signs` see `record_backward`.
         """
         if self._shifts is not None:
             load = self._shifts.after(load, self.device)

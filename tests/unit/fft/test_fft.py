@@ -12,7 +12,7 @@ from products import NAVIER_STOKES
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
 from slipstream.engine.exchange import chosen_transport
-from slipstream.engine.fft import PlanePass, PointProduct, SlabGeometry, truncate
+from slipstream.engine.fft import PlanePass, PlaneTask, PointProduct, SlabGeometry, truncate
 from slipstream.engine.fft.line_transforms import ColumnPass
 from slipstream.engine.schedule import POLICIES, StepGraph, commit
 from slipstream.fft import DistributedFFT
@@ -104,7 +104,7 @@ def test_through_is_backward_product_and_forward(device, alignment, shape):
     product = PointProduct(NAVIER_STOKES, 3, 5, device.array(parameters), maxima)
     graph = StepGraph(device)
     inputs, outputs = ([planes.packed(0, one)] for one in (packed[:3], packed))
-    planes.record_through(graph, inputs, outputs, product)
+    planes.record(graph, PlaneTask(3, 5, product=product), inputs, outputs)
     commit(graph, "overlap").run()
     assert_close(modes[..., :kx], expected, expected, "float64")
     rate = np.einsum("i,izyx", parameters, abs(np.stack([u, v, w]))).max()

@@ -29,8 +29,8 @@ from slipstream.engine.device.lane_programs import HostCall, in_sequence
 # The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
 _LARGEST_RADIX = 61
 
-# Lengths that have programs of their own, which take up to a fifth less time: also half a row of 48
-# points, and 512, of shipped cases.
+# Lengths with separate programs, which take up to a fifth less time: also half a row of 48 points,
+# and 512, of shipped cases.
 _FIXED = frozenset(
     {24, 512, *(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)}
 )
@@ -56,7 +56,7 @@ def plan(
 ) -> Operation:
     """Return the transform ``source -> target`` along an axis, times a constant; see `Device.fft`.
 
-    Of another kind than "fft", it is that of `Device.cosine_transform`, which goes forward.
+    A kind other than "fft" is forward, as in `Device.cosine_transform`.
     """
     axis %= source.ndim
     if 0 in source.shape or 0 in target.shape:
@@ -124,9 +124,9 @@ def _through_copies(
 
 
 def _parts(pair: tuple[Array, Array], inner: set[int]) -> Iterator[tuple[int, int, _Axes]]:
-    """Yield two addresses, and the axes to loop over from there, for each call of a kernel.
+    """Yield two addresses, and the axes to loop over from there, for each call.
 
-    Beside the inner axes there are as many as make four in all.
+    Together with the inner axes they are four.
     """
     outer: _Axes = []
     for k in range(pair[0].ndim):
@@ -253,7 +253,7 @@ def whole_rows(modes: Array) -> tuple[Array, np.ndarray]:
 
 
 def _fixed(n: int) -> dict[str, Any]:
-    """Return the constants of a length that has a program of its own."""
+    """Return the constants of a length with a separate program."""
     if n not in _FIXED:
         return {}
     return {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
@@ -262,7 +262,7 @@ def _fixed(n: int) -> dict[str, Any]:
 def _for_any_length(
     device: Device, n: int, real: str, forward: bool, is_plain: bool = False
 ) -> list[Operation | None]:
-    """Return a `TileTransform` and `TilePasses`, None for what is not called."""
+    """Return a `TileTransform` and `TilePasses`; None if the kernel does not call it."""
     if n in _FIXED or (is_plain and len(_radices(n)) <= 2):
         return [None, None]
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
@@ -321,7 +321,7 @@ def _kernel(
     kind: str = "fft",
     **special: bool,
 ) -> tuple[Kernel, _Length]:
-    """Return the kernel for transforms of `n` points, and what it has to know of the length."""
+    """Return the kernel for transforms of `n` points, and the description of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     constants |= _fixed(period(kind, n)) | special
     return device.kernel(f"vector_{name}.hpp", name, **constants), _length(n, real, kind)

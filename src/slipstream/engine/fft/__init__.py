@@ -9,7 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from slipstream.engine.fft.line_transforms import ColumnPass
-from slipstream.engine.fft.plane_transforms import PlanePass, PointOperation, PointProduct
+from slipstream.engine.fft.plane_transforms import (
+    PlanePass,
+    PlaneTask,
+    PointOperation,
+    PointProduct,
+)
 from slipstream.engine.fft.slab_layout import PencilGeometry, PlaneGeometry, SlabGeometry
 from slipstream.engine.fft.transform_parts import Modes, truncate
 
@@ -37,6 +42,7 @@ __all__ = [
     "PendingTransform",
     "PlaneGeometry",
     "PlanePass",
+    "PlaneTask",
     "PointOperation",
     "PointProduct",
     "SlabGeometry",

@@ -81,7 +81,7 @@ class _Group:
 
 
 class _Groups:
-    """The groups of a field, by range of kx, and the order in which all ranks exchange them.
+    """The groups of one field, by range of kx, in the order in which all ranks exchange them.
 
     Ranks have different numbers of tiles, or none of a range, and transports match exchanges by
     their order. Each tile of planes is written range by range, columns one whole range after the
@@ -202,12 +202,14 @@ class DeviceExchanges:
         for field, forward in itertools.product(range(len(planes[0])), (True, False)):
             groups = [
                 [
-                    self._group(one.geometry, last, plan, buffers[number % _AT_ONCE], own, forward)
-                    for number, (last, plan) in enumerate(self._plans(one, forward, tiles))
+                    self._group(
+                        kx_range.geometry, last, plan, buffers[number % _AT_ONCE], own, forward
+                    )
+                    for number, (last, plan) in enumerate(self._plans(kx_range, forward, tiles))
                 ]
-                for one, buffers, own in (
-                    (one, self.buffers[kx], (planes[kx][field], columns[kx][field]))
-                    for kx, one in enumerate(self._geometry.ranges)
+                for kx_range, buffers, own in (
+                    (kx_range, self.buffers[kx], (planes[kx][field], columns[kx][field]))
+                    for kx, kx_range in enumerate(self._geometry.ranges)
                 )
             ]
             in_order = _Groups(groups, forward)
@@ -232,7 +234,7 @@ class DeviceExchanges:
         last: int,
         plan: ExchangePlan,
         buffers: tuple[Array, Array],
-        own: tuple[Array, Array],
+        working: tuple[Array, Array],
         forward: bool,
     ) -> _Group:
         item, arriving = self._dtype.itemsize, sum(block.count for block in plan.receives)
@@ -241,12 +243,12 @@ class DeviceExchanges:
         arrivals = []
         for block in plan.receives:
             if forward:
-                target = own[1][block.box.slices(g.column_boxes[g.rank])]
+                target = working[1][block.box.slices(g.column_boxes[g.rank])]
             else:
                 # A block of packed planes belongs to the rank that sends it.
                 whole = g.plane_boxes[g.rank].intersect(g.column_boxes[block.peer])
                 start, _ = g.packed_block(block.peer)
-                packed = own[0][start : start + whole.size].reshape(whole.shape)
+                packed = working[0][start : start + whole.size].reshape(whole.shape)
                 target = packed[block.box.slices(whole)]
             arrivals.append((target, part_of(received, block).reshape(block.box.shape)))
         return _Group(last, pack_targets(self.transport, plan, [(sent, received)]), arrivals)

@@ -113,8 +113,8 @@ def with_halo(
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
 
     def check() -> tuple[np.ndarray, tuple[Box, ...], tuple[int, ...], tuple[bool, ...]]:
-        found = checked_boxes(boxes, None, ranks, "boxes")
-        shape = shape_covered(found)
+        all_boxes = checked_boxes(boxes, None, ranks, "boxes")
+        shape = shape_covered(all_boxes)
         reach = _for_each_axis("widths", widths, shape)
         if not all(isinstance(one, int | np.integer) and one >= 0 for one in reach) or any(
             one > n for one, n in zip(reach, shape, strict=True)
@@ -124,22 +124,22 @@ def with_halo(
                 f"{shape}"
             )
         ends = tuple(bool(one) for one in _for_each_axis("periodic", periodic, shape))
-        mine = part_of_rank(array, found[rank])
+        local = part_of_rank(array, all_boxes[rank])
         try:
-            np.full((), fill, mine.dtype)
+            np.full((), fill, local.dtype)
         except (TypeError, ValueError) as error:
-            raise InputError(f"fill is {fill!r}; accepted: a number of {mine.dtype}") from error
-        return mine, found, tuple(map(int, reach)), ends
+            raise InputError(f"fill is {fill!r}; accepted: a number of {local.dtype}") from error
+        return local, all_boxes, tuple(map(int, reach)), ends
 
     checked = on_every_rank(comm, check)
     part: Any = checked[0]
-    _, found, reach, ends = checked
-    box, axes = found[rank], len(found[rank].start)
+    _, all_boxes, reach, ends = checked
+    box, axes = all_boxes[rank], len(all_boxes[rank].start)
     leading = part.shape[: part.ndim - axes]
     check_agreement(
         comm,
         {
-            "boxes": found,
+            "boxes": all_boxes,
             "widths": reach,
             "periodic": ends,
             "leading axes": leading,
@@ -150,7 +150,7 @@ def with_halo(
     result: Any = np.full((*leading, *grown.shape), fill, part.dtype)
     if box.size:
         result[(..., *box.slices(grown))] = part
-    plan = HaloPlan.make(found, shape_covered(found), reach, rank)
+    plan = HaloPlan.make(all_boxes, shape_covered(all_boxes), reach, rank)
 
     def inside(piece: Any) -> bool:
         moved = zip(piece.source.start, piece.target.start, ends, strict=True)
@@ -205,30 +205,33 @@ def section(
         On this rank, if the index is not within the array.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    found = checked_boxes(boxes, None, ranks, "boxes")
-    shape, given = shape_covered(found), index if isinstance(index, tuple | list) else (index,)
+    all_boxes = checked_boxes(boxes, None, ranks, "boxes")
+    shape = shape_covered(all_boxes)
+    indices = index if isinstance(index, tuple | list) else (index,)
     ranges: list[range] = []
-    for one, n in zip(given, shape, strict=False):
-        if isinstance(one, slice) and (one.step is None or one.step > 0):
-            ranges.append(range(*one.indices(n)))
-        elif isinstance(one, int | np.integer) and -n <= one < n:
-            ranges.append(range(int(one) % n, int(one) % n + 1))
-    if not len(given) == len(shape) == len(ranges) or not all(map(len, ranges)):
+    for entry, n in zip(indices, shape, strict=False):
+        if isinstance(entry, slice) and (entry.step is None or entry.step > 0):
+            ranges.append(range(*entry.indices(n)))
+        elif isinstance(entry, int | np.integer) and -n <= entry < n:
+            ranges.append(range(int(entry) % n, int(entry) % n + 1))
+    if not len(indices) == len(shape) == len(ranges) or not all(map(len, ranges)):
         raise InputError(
             f"index {index!r}; accepted: for each axis of shape {shape} a number, or a nonempty "
             "slice with a positive step"
         )
-    if len(array.shape) < len(shape) or array.shape[-len(shape) :] != found[rank].shape:
-        raise InputError(f"array has shape {array.shape}; this rank's box is {found[rank].shape}")
-    kept = [axis for axis, one in enumerate(given) if isinstance(one, slice)]
+    if len(array.shape) < len(shape) or array.shape[-len(shape) :] != all_boxes[rank].shape:
+        raise InputError(
+            f"array has shape {array.shape}; this rank's box is {all_boxes[rank].shape}"
+        )
+    kept = [axis for axis, entry in enumerate(indices) if isinstance(entry, slice)]
     if not kept:
         raise InputError(f"index {index!r} is a single point; accepted: at least one slice")
-    parts = [_section_of(box, ranges) for box in found]
-    mine = [
+    parts = [_section_of(box, ranges) for box in all_boxes]
+    slices = [
         slice(points.start - low, points.stop - low, points.step) if points else slice(0)
-        for points, low in zip(parts[rank][1], found[rank].start, strict=True)
+        for points, low in zip(parts[rank][1], all_boxes[rank].start, strict=True)
     ]
-    view = array[(..., *mine)]
+    view = array[(..., *slices)]
     leading = view.shape[: view.ndim - len(shape)]
     sections = tuple(
         Box(tuple(box.start[axis] for axis in kept), tuple(box.stop[axis] for axis in kept))

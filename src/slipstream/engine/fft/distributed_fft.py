@@ -54,7 +54,9 @@ def _announces_refusals(method: Method) -> Method:
             self._opened()
             return method(self, *arguments, **options)
         except InputError as failure:
-            if self._door is not None and not _is_known(failure):
+            # The other ranks may know of the failure, or fail themselves.
+            is_known = is_on_all_ranks(failure) or getattr(failure, "is_told", False)
+            if self._door is not None and not is_known:
                 with self._turns:
                     self._door.begun += 1
                     self._announce(failure)
@@ -129,10 +131,10 @@ class DistributedFFT(KnownAttributes):
         `numpy.memmap`, or of `empty_input` and `empty_output`; on one rank. "auto" is the device if
         everything fits there.
     memory : int or str, optional
-        With arrays on the host or on disk: limit of a rank's memory on a device, such as "8 GiB";
-        by default most of the free memory.
+        With arrays on the host or on disk: limit of a rank's memory on its device, such as
+        "8 GiB"; by default most of the free memory.
     scratch : str or sequence of str, optional
-        With arrays on disk: the folder for files of the plan, by default that of temporary files.
+        With arrays on disk: the folder for files of the plan, by default for temporary files.
         Of several, each has a part of every array; let them be on different drives.
     streaming : Streaming or mapping, optional
         How arrays on the host stream, see `slipstream.fft.Streaming`; a mapping has its attributes.
@@ -218,29 +220,10 @@ class DistributedFFT(KnownAttributes):
         scratch: str | Sequence[str] | None = None,
         streaming: Streaming | Mapping[str, Any] | None = None,
     ) -> None:
-        asked: dict[str, Any] = {
-            "shape": shape,
-            "dtype": dtype,
-            "axes": axes,
-            "kinds": kinds,
-            "norm": norm,
-            "fields": fields,
-            "layout": layout,
-            "order": order,
-            "process_grid": process_grid,
-            "input_boxes": input_boxes,
-            "output_boxes": output_boxes,
-            "truncation": truncation,
-            "padding": padding,
-            "transport": transport,
-            "workers": workers,
-            "wire": wire,
-            "tune": tune,
-            "schedule": schedule,
-            "residency": residency,
-            "memory": memory,
-            "scratch": scratch,
-            "streaming": streaming,
+        asked = {
+            name: value
+            for name, value in locals().items()
+            if name not in ("self", "comm", "device")
         }
         self.arguments = agreed_arguments(comm, **asked)
         self._asked = asked
@@ -278,10 +261,10 @@ class DistributedFFT(KnownAttributes):
             self._plan = self._transport = self._comm = None
             for steps in self._steps.values():
                 steps.clear()
-            self._arrays.clear()
+            self._arrays.of_plan.clear()
 
     def __repr__(self) -> str:
-        a, place = self.arguments, self.device.kind if self._plan else "closed"
+        a, where = self.arguments, self.device.kind if self._plan else "closed"
         shown = [repr(tuple(np.ravel(self._asked["shape"]).tolist())), repr(a.dtype.name)]
         if sorted(a.axes) != list(range(len(a.shape))) or a.half_axis not in (None, a.axes[-1]):
             shown.append(f"axes={a.axes}")
@@ -298,7 +281,7 @@ class DistributedFFT(KnownAttributes):
             if self._asked[name] is not None:
                 shown.append(f"{name}=...")
         ranks = f"{a.ranks} rank{'s' * (a.ranks > 1)}"
-        return f"<DistributedFFT({', '.join(shown)}) on {ranks}, {place}>"
+        return f"<DistributedFFT({', '.join(shown)}) on {ranks}, {where}>"
 
     def _repr_html_(self) -> str:
         if self._plan is None:
@@ -358,7 +341,7 @@ class DistributedFFT(KnownAttributes):
 
         Raises
         ------
-        ------ InputError
+        InputError
             If this plan has Nyquist modes, which do not determine values between the points.
         """
         a = self.arguments
@@ -441,12 +424,12 @@ class DistributedFFT(KnownAttributes):
 
     @property
     def input_boxes(self) -> tuple[Box, ...]:
-        """The part of the physical index space of each rank."""
+        """The parts of the physical index space, by rank."""
         return tuple(self.arguments.input_boxes)
 
     @property
     def output_boxes(self) -> tuple[Box, ...]:
-        """The part of the spectral index space of each rank."""
+        """The parts of the spectral index space, by rank."""
         return tuple(self.arguments.output_boxes)
 
     def wavenumbers(self, lengths: Lengths = None) -> list[np.ndarray]:
@@ -690,18 +673,15 @@ class DistributedFFT(KnownAttributes):
             f"{self.wire_bytes / 2**20:.4g} MiB leave this rank",
         ]
         lines += [f"  {line}" for line in plan.describe_parts()]
-        return "\n".join([*lines, self._describe_memory()])
-
-    def _describe_memory(self) -> str:
-        """Return a line about the allocated memory, including parts and buffers."""
-        taken = [
+        allocated = [
             f"{bytes_text(size)} of the {place}"
             for place, size in self.allocated_bytes.items()
             if size or place == ("host" if self.device.kind == "cpu" else "device")
         ]
-        own = self._arrays.own_bytes()
-        copied = f", {bytes_text(own)} of it for arrays that are copied" if own else ""
-        return f"{' and '.join(taken)} allocated on this rank so far{copied}"
+        copies = sum(array.nbytes for array in self._arrays.of_plan.values())
+        copied = f", {bytes_text(copies)} of it for arrays that are copied" if copies else ""
+        lines.append(f"{' and '.join(allocated)} allocated on this rank so far{copied}")
+        return "\n".join(lines)
 
     def _run(self, forward: bool, source: Any, out: Any, stream: Any, profile: bool = False) -> Any:
         with self._turns:
@@ -808,11 +788,6 @@ class DistributedFFT(KnownAttributes):
         if self._plan is None:
             raise InputError("this plan is closed; make another one")
         return self._plan
-
-
-def _is_known(failure: InputError) -> bool:
-    """Return whether the other ranks know of a failure, or fail themselves."""
-    return is_on_all_ranks(failure) or getattr(failure, "is_told", False)
 
 
 def _product(shape: Sequence[int]) -> str:

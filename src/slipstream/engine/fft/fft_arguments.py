@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -150,7 +150,8 @@ def _routes(
     rest = remaining - set(axes)
     if exchanges == 0:
         return [[stage]] if not rest and _same(stage.after, target) else []
-    if exchanges == 1 and _divides_any(target, rest):
+    divides = isinstance(target, GridBoxes) and not all(map(target.is_whole, rest))
+    if exchanges == 1 and divides:
         return []  # axes that are divided at the end cannot be transformed there
     layouts = (
         [_untransformed(space, target, rest)]
@@ -164,19 +165,14 @@ def _routes(
     ]
 
 
-def _same(boxes: Boxes, others: Boxes) -> bool:
+def _same(boxes: Boxes, target: Boxes) -> bool:
     """Return whether boxes are equal; all empty boxes count as equal."""
-    if isinstance(boxes, GridBoxes) and boxes.is_alike(others):
+    if isinstance(boxes, GridBoxes) and boxes.is_alike(target):
         return True
     return all(
         ours == theirs or not (ours.size or theirs.size)
-        for ours, theirs in zip(boxes, others, strict=True)
+        for ours, theirs in zip(boxes, target, strict=True)
     )
-
-
-def _divides_any(boxes: Boxes, axes: Iterable[int]) -> bool:
-    """Return whether the boxes of a grid divide one of the axes."""
-    return isinstance(boxes, GridBoxes) and not all(map(boxes.is_whole, axes))
 
 
 def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
@@ -293,47 +289,29 @@ def default_boxes(
     """
     if layout == "root":
         return _on_root(sizes, ranks), _on_root(spectral_shape, ranks)
-    favoured = _favoured(sizes, ranks, axes, first)
-    divided = favoured[: 2 if layout == "pencil" and len(sizes) > 2 else 1]
-    if len(divided) == 2:
-        parts = grid or process_grid(ranks, [sizes[axis] for axis in divided])
-    else:
-        parts = (ranks,)
-    moved = divided if order == "natural" else _moved(divided, favoured, axes)
-    return (
-        _boxes(sizes, divided, parts),
-        _boxes(spectral_shape, moved, parts),
-    )
-
-
-def _favoured(sizes: Sequence[int], ranks: int, axes: Sequence[int], first: int) -> tuple[int, ...]:
-    """Return all axes, the best ones to divide first.
-
-    An axis that is not transformed can be divided without an exchange, if it is long enough for all
-    ranks; the axis that is transformed first should not be divided.
-    """
+    # All axes, the best ones to divide first. An axis without a transform can be divided without an
+    # exchange, if it is long enough for all ranks; the first one transformed should not be divided.
     free = [axis for axis in range(len(sizes)) if axis not in axes]
     long = [axis for axis in free if sizes[axis] >= ranks]
     short = sorted(set(free) - set(long), key=lambda axis: -sizes[axis])
     later = [axis for axis in sorted(axes) if axis != first]
-    rest = [first, *short] if later else [*short, first]
-    return (*long, *later, *rest)
-
-
-def _moved(
-    divided: tuple[int, ...], favoured: tuple[int, ...], axes: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the axes along which an array is divided after its transforms: the next ones."""
-    stay = 0
-    while stay < len(divided) and divided[stay] not in axes:
-        stay += 1
-    after = (*favoured[:stay], *favoured[stay + 1 :], *favoured[stay : stay + 1])
-    return after[: len(divided)]
+    favoured = [*long, *later, *([first, *short] if later else [*short, first])]
+    divided = favoured[: 2 if layout == "pencil" and len(sizes) > 2 else 1]
+    parts: tuple[int, ...] = (ranks,)
+    if len(divided) == 2:
+        parts = grid or process_grid(ranks, [sizes[axis] for axis in divided])
+    moved = divided
+    if order != "natural":
+        # After the transforms the next axes are divided, and the first one that was transformed is
+        # not.
+        stay = sum(1 for _ in itertools.takewhile(lambda axis: axis not in axes, divided))
+        moved = [*favoured[:stay], *favoured[stay + 1 :], *favoured[stay : stay + 1]]
+    return _boxes(sizes, divided, parts), _boxes(spectral_shape, moved[: len(divided)], parts)
 
 
 def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -> Boxes:
-    of = dict(zip(divided, parts, strict=True))
-    return grid_boxes(shape, [of.get(axis, 1) for axis in range(len(shape))])
+    by_axis = dict(zip(divided, parts, strict=True))
+    return grid_boxes(shape, [by_axis.get(axis, 1) for axis in range(len(shape))])
 
 
 def _on_root(shape: Sequence[int], ranks: int) -> Boxes:
@@ -513,15 +491,24 @@ def checked_arguments(
     if process_grid is not None:
         if layout != "pencil" or len(sizes) < 3:
             raise InputError("process_grid is for layout 'pencil' of arrays of three or more axes")
-        grid = _checked_grid(process_grid, ranks)
+        try:
+            p, q = map(operator.index, process_grid)
+        except (TypeError, ValueError):
+            p = q = 0
+        if min(p, q) < 1 or p * q != ranks:
+            raise InputError(
+                f"process_grid {process_grid}; accepted: two numbers whose product is the number "
+                f"of ranks, {ranks}"
+            )
+        grid = p, q
     first = chosen[-1] if half_axis is None else half_axis
     usual = default_boxes(sizes, spectral_shape, ranks, layout, order, chosen, first, grid)
     boxes: list[Boxes] = []
-    for what, given, extent, default in (
+    for what, asked_boxes, extent, default in (
         ("input_boxes", input_boxes, sizes, usual[0]),
         ("output_boxes", output_boxes, spectral_shape, usual[1]),
     ):
-        asked = default if given is None else checked_boxes(given, extent, ranks, what)
+        asked = default if asked_boxes is None else checked_boxes(asked_boxes, extent, ranks, what)
         boxes.append(default if asked == default else asked)
     return Arguments(
         sizes,
@@ -573,16 +560,16 @@ def _checked_axes(axes: Sequence[int] | int | None, count: int) -> tuple[int, ..
     if axes is None:
         return tuple(range(count))
     try:
-        given = [operator.index(axis) for axis in (axes if np.iterable(axes) else [axes])]
+        numbers = [operator.index(axis) for axis in (axes if np.iterable(axes) else [axes])]
     except TypeError:
-        given = []
-    found = tuple(axis % count for axis in given if -count <= axis < count)
-    if not given or len(set(found)) < len(given):
+        numbers = []
+    checked = tuple(axis % count for axis in numbers if -count <= axis < count)
+    if not numbers or len(set(checked)) < len(numbers):
         raise InputError(
             f"axes {axes!r}; accepted: None, or one or more of {-count} to {count - 1}, each axis "
             "once"
         )
-    return found
+    return checked
 
 
 def _modes(
@@ -609,22 +596,9 @@ def _modes(
 
 def _checked_dtype(dtype: Any) -> np.dtype:
     try:
-        found: np.dtype | None = np.dtype(dtype)
+        checked: np.dtype | None = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
-        found = None
-    if found is None or found.name not in FFT_DTYPES or not found.isnative:
+        checked = None
+    if checked is None or checked.name not in FFT_DTYPES or not checked.isnative:
         raise InputError(f"dtype {dtype!r}; accepted: {', '.join(FFT_DTYPES)}, in native order")
-    return np.dtype(found.name)
-
-
-def _checked_grid(grid: Any, ranks: int) -> tuple[int, int]:
-    try:
-        p, q = map(operator.index, grid)
-    except (TypeError, ValueError):
-        p = q = 0
-    if min(p, q) < 1 or p * q != ranks:
-        raise InputError(
-            f"process_grid {grid}; accepted: two numbers whose product is the number of ranks, "
-            f"{ranks}"
-        )
-    return p, q
+    return np.dtype(checked.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -31,7 +31,13 @@ from slipstream.engine.fft.slab_engine import (
     record_to_points,
 )
 from slipstream.engine.fft.slab_layout import chunk_geometry
-from slipstream.engine.fft.transform_parts import AxisTransform, Part, Redistribution, in_lanes
+from slipstream.engine.fft.transform_parts import (
+    AxisTransform,
+    Part,
+    Redistribution,
+    along,
+    in_lanes,
+)
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 
 
@@ -244,7 +250,7 @@ class CosineTransform(Part):
 
     def _record_edges(self, graph: StepGraph, array: Array, edges: dict[int, float]) -> None:
         for index, factor in edges.items():
-            edge = self._along(array, index, index + 1)
+            edge = along(array, self._axis, index, index + 1)
             self._add(graph, self._device.scale(edge, factor), edge, edge, "scale")
 
     def _record_fourier(
@@ -252,7 +258,8 @@ class CosineTransform(Part):
     ) -> None:
         device, xp, n = self._device, self._device.array_module, source.shape[self._axis]
         work, (before, after) = self._work, self._tables[forward]
-        points, rest = self._along(work, 0, n), self._along(work, n, work.shape[self._axis])
+        points = along(work, self._axis, 0, n)
+        rest = along(work, self._axis, n, work.shape[self._axis])
         self._add(
             graph,
             lambda stream: xp.multiply(source, before, out=points),
@@ -293,9 +300,6 @@ class CosineTransform(Part):
         if self._dtype.kind != "c":
             return array
         return array.view(self._real).reshape(self._shape)
-
-    def _along(self, array: Array, low: int, high: int) -> Array:
-        return array[(slice(None),) * self._axis + (slice(low, high),)]
 
 
 def _edge_factors(
@@ -342,35 +346,19 @@ class Plan:
     residency: Literal["device", "host", "disk"] = "device"
     is_alone = False
 
-    def __init__(self, arguments: Arguments, device: Device, comm: Comm, choices: Choices) -> None:
-        transport = make_transport(choices.transport, comm, device)
-        self._make(
-            arguments, device, comm, choices, comm.rank if comm is not None else 0, transport
-        )
-
-    @classmethod
-    def noted(
-        cls,
-        arguments: Arguments,
-        device: Device,
-        choices: Choices,
-        rank: int,
-        transport: Transport | None,
-    ) -> Plan:
-        """Return the plan of one rank of many, with a transport that notes the traffic."""
-        plan = cls.__new__(cls)
-        plan._make(arguments, device, None, choices, rank, transport)
-        return plan
-
-    def _make(
+    def __init__(
         self,
         arguments: Arguments,
         device: Device,
         comm: Comm,
         choices: Choices,
-        rank: int,
-        transport: Transport | None,
+        noting: tuple[int, Transport | None] | None = None,
     ) -> None:
+        # One rank of many can be planned alone, by its number and a transport that notes traffic.
+        rank, transport = noting or (
+            0 if comm is None else comm.rank,
+            make_transport(choices.transport, comm, device),
+        )
         self.arguments, self.choices, self.workers = arguments, choices, choices.workers
         self._device, self._rank = device, rank
         self._full = self.transport = transport
@@ -445,81 +433,80 @@ class Plan:
         a, device, rank, slab = self.arguments, self._device, self._rank, self.choices.slab
         dtype, number = a.dtype, 0
         part: Part
-        # Kernels of the device do all of a route without slabs, if they support it.
-        if (
-            self.transport
-            and self._full
-            and slab.tiled
-            and len(a.shape) == 3
-            and a.is_usual
-            and not any(slab_stages(a, route, place) for place in range(len(route)))
-            and RouteTransform.supports(device, a)
-        ):
-            chunks = min(slab.kx_chunks, _ROUTE_CHUNKS)
-            route_transform = RouteTransform(
-                device, self.transport, self._full, a, route, rank, chunks
-            )
-            yield route_transform, route[-1].after[rank].shape, a.complex_dtype
-            return
         while number < len(route):
-            stage, count = route[number], slab_stages(a, route, number)
-            if count:
-                # One rank does all transforms, or each has its slabs.
-                if count == 2:
-                    part = SlabTransform(device, self.transport, a, rank, a.ranks, slab)
-                elif stage.before[rank].size:
-                    part = SlabTransform(device, None, a, 0, 1, slab)
-                else:
-                    part = Part()
-                dtype = a.complex_dtype
-                number += count - 1
-                yield part, route[number].after[rank].shape, dtype
-            else:
-                shape = stage.before[rank].shape
-                for axis in stage.axes:
-                    part, dtype = self._axis_part(shape, axis, dtype)
-                    if math.prod(shape):
-                        count = a.modes[axis - 1].count
-                        shape = tuple(count if i == axis else n for i, n in enumerate(shape))
-                    yield part, shape, dtype
-            number += 1
-            if number < len(route):
-                before, after = route[number - 1].after, route[number].before
+            engine, count = engine_of(a, device, slab, route, number)
+            stage = route[number]
+            if number:
+                before, after = route[number - 1].after, stage.before
                 # Real arrays, which only bricks exchange, are never sent in reduced precision.
                 transport = self.transport if dtype.kind == "c" else self._full
                 part = Redistribution(device, transport, before, after, rank, dtype)
                 yield part, after[rank].shape, dtype
+            number += count
+            if engine == "axes":
+                shape = stage.before[rank].shape
+                for axis in stage.axes:
+                    kind = a.kinds[a.axes.index(axis - 1)]
+                    if kind == "fft":
+                        dtype, half = a.complex_dtype, axis - 1 == a.half_axis
+                        part = AxisTransform(device, shape, axis, a.modes[axis - 1], half, dtype)
+                    else:
+                        ortho = a.norm == "ortho"
+                        part = CosineTransform(device, shape, axis, kind, ortho, dtype)
+                    if math.prod(shape):
+                        kept = a.modes[axis - 1].count
+                        shape = tuple(kept if i == axis else n for i, n in enumerate(shape))
+                    yield part, shape, dtype
+                continue
+            if engine == "route":
+                both = cast("tuple[Transport, Transport]", (self.transport, self._full))
+                part = RouteTransform(
+                    device, *both, a, route, rank, min(slab.kx_chunks, _ROUTE_CHUNKS)
+                )
+            elif engine == "slabs":
+                part = SlabTransform(device, self.transport, a, rank, a.ranks, slab)
+            elif stage.before[rank].size:
+                part = SlabTransform(device, None, a, 0, 1, slab)
+            else:
+                part = Part()
+            dtype = a.complex_dtype
+            yield part, route[number - 1].after[rank].shape, dtype
 
-    def _axis_part(
-        self, shape: tuple[int, ...], axis: int, dtype: np.dtype
-    ) -> tuple[Part, np.dtype]:
-        """Return the transform of one axis of a local array, and the type of its result."""
-        a = self.arguments
-        kind = a.kinds[a.axes.index(axis - 1)]
-        if kind != "fft":
-            ortho = a.norm == "ortho"
-            return CosineTransform(self._device, shape, axis, kind, ortho, dtype), dtype
-        modes, half = a.modes[axis - 1], axis - 1 == a.half_axis
-        part = AxisTransform(self._device, shape, axis, modes, half, a.complex_dtype)
-        return part, a.complex_dtype
 
+def engine_of(
+    arguments: Arguments, device: Device, options: SlabOptions, route: Sequence[Stage], number: int
+) -> tuple[Literal["slabs", "root", "route", "axes"], int]:
+    """Return the engine for a route from stage `number` on, and how many stages it takes.
 
-def slab_stages(arguments: Arguments, route: Sequence[Stage], number: int) -> int:
-    """Return the number of stages of a route, from one on, in a slab transform; 0 if none.
-
-    It is one if one rank has all of the array, else two.
+    All choices between engines on a device are here. Slabs take two stages, and three axes on one
+    rank ("root") take one. A route without either is one transform if the device has kernels for
+    it. Else each axis of a stage has a separate transform.
     """
-    a, stage = arguments, route[number]
+    a, ranks = arguments, arguments.ranks
     if len(a.shape) != 3 or not a.is_usual:
-        return 0
-    if stage.axes == (3, 2, 1) and sum(box.size > 0 for box in stage.before) == 1:
-        return 1
-    following = route[number + 1 : number + 2]
-    if stage.axes != (3, 2) or [one.axes for one in following] != [(1,)]:
-        return 0
-    planes = with_fields(slabs(a.shape, 0, a.ranks), a.fields)
-    columns = with_fields(slabs(a.spectral_shape, 1, a.ranks), a.fields)
-    return 2 if stage.before == planes and following[0].after == columns else 0
+        return "axes", 1
+    planes = with_fields(slabs(a.shape, 0, ranks), a.fields)
+    columns = with_fields(slabs(a.spectral_shape, 1, ranks), a.fields)
+
+    def by_slab_engine(first: int) -> tuple[Literal["slabs", "root"], int] | None:
+        stage, following = route[first], route[first + 1 : first + 2]
+        if stage.axes == (3, 2, 1) and sum(box.size > 0 for box in stage.before) == 1:
+            return "root", 1
+        if stage.axes != (3, 2) or [one.axes for one in following] != [(1,)]:
+            return None
+        are_slabs = stage.before == planes and following[0].after == columns
+        return ("slabs", 2) if are_slabs else None
+
+    if engine := by_slab_engine(number):
+        return engine
+    if (
+        ranks > 1
+        and options.tiled
+        and RouteTransform.supports(device, a)
+        and not any(map(by_slab_engine, range(len(route))))
+    ):
+        return "route", len(route)
+    return "axes", 1
 
 
 def noted_transform(
@@ -533,7 +520,7 @@ def noted_transform(
     """Record the forward transform of one rank of many, with a noting transport."""
     a = checked_arguments(place.ranks, shape=shape, **options)
     choices = Choices(name, place.ranks, SlabOptions())
-    plan = Plan.noted(a, device, choices, place.rank, transport)
+    plan = Plan(a, device, None, choices, (place.rank, transport))
     graph = StepGraph(device)
     physical = device.empty((1, *a.input_boxes[place.rank].shape), a.dtype)
     spectral = device.empty((1, *a.output_boxes[place.rank].shape), a.complex_dtype)

@@ -76,10 +76,12 @@ def _candidates(
     if arguments.transport == "auto" and several and comm is not None:
         names = transports_to_try(comm, device, _modes_bytes(arguments) / arguments.ranks**2)
     chunks = (1, 2, 4, 8, 16) if several else (1,)
+    # The numbers of chunks of planes worth measuring for a number of chunks of kx.
+    planes = {p: ((1,) if p > 1 else chunks) if device.kind == "cpu" else (1, 2) for p in chunks}
     divisions = [
         SlabOptions(kx_chunks=p, plane_chunks=q, store=store, tiled=tiled, whole=whole)
         for p in chunks
-        for q in (_plane_chunks(device, p, chunks) if full else (1,))
+        for q in (planes[p] if full and several else (1,))
         for store in ((True, False) if several else (True,))
         for tiled in ((True, False) if device.tiled_transforms() else (True,))
         for whole in ((True, False) if device.kind != "cpu" and not several else (False,))
@@ -88,34 +90,19 @@ def _candidates(
     if arguments.workers is None and several and full:
         teams.append(1)
     options: dict[str, list[Any]] = {"transport": names, "workers": teams, "slab": divisions}
-    for one in tuner.variations(default, options, arguments.tune)(times):
+    for choices in tuner.variations(default, options, arguments.tune)(times):
         # Other transports cannot store at the receivers, and one worker exchanges nothing.
-        stores = several and can_store(one.transport)
-        stores = stores or one.slab.store == default.slab.store
-        alone = several and one.workers == 1
-        as_default = dataclasses.replace(one.slab, tiled=default.slab.tiled) == default.slab
+        stores = several and can_store(choices.transport)
+        stores = stores or choices.slab.store == default.slab.store
+        alone = several and choices.workers == 1
+        as_default = dataclasses.replace(choices.slab, tiled=default.slab.tiled) == default.slab
         if stores and (not alone or as_default):
-            yield one
+            yield choices
 
 
 def _modes_bytes(arguments: Arguments) -> int:
     modes = math.prod(arguments.spectral_shape) * arguments.fields
     return modes * arguments.complex_dtype.itemsize
-
-
-def _plane_chunks(device: Device, kx_chunks: int, chunks: Sequence[int]) -> Sequence[int]:
-    """Return the numbers of chunks of planes worth measuring for a number of chunks of kx."""
-    if device.kind != "cpu":
-        return (1, 2) if len(chunks) > 1 else (1,)
-    return chunks if kx_chunks == 1 else (1,)
-
-
-def _usable(name: str, comm: Comm, device: Device) -> bool:
-    try:
-        chosen_transport(name, comm, device)
-    except InputError:
-        return False
-    return True
 
 
 def pair_of(
@@ -173,7 +160,13 @@ def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device)
         return None
     if ranks == 1:
         return known if known.transport == "none" else None
-    return known if known.transport != "none" and _usable(known.transport, comm, device) else None
+    if known.transport == "none":
+        return None
+    try:
+        chosen_transport(known.transport, comm, device)
+    except InputError:  # of a transport that this machine does not have
+        return None
+    return known
 
 
 # The values to try for options that the user has not set.
@@ -199,7 +192,7 @@ def streamed_plan(
     if a.tune == "off":
         return plan(a.streaming)
     # A limit from the free memory differs between runs, and is not part of the key.
-    memory = "what is free" if a.memory is None else f"{limit} bytes"
+    memory = "free memory" if a.memory is None else f"{limit} bytes"
     given = a.streaming.of_transform()
     key = (
         f"{transform_key(a, devices[0])}; on the host, {memory}; "
@@ -259,8 +252,6 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
     limit = memory_limit(devices, a.memory, comm)
     if a.residency == "auto" and fits_on_all(comm, in_core_bytes(a), limit):
         return Plan(a, device, comm, choose(a, device, comm)), device, device
-    # Plans on a device do not need this import.
-
     if not a.is_usual or len(a.shape) > 3:
         raise InputError(
             "residency 'host', or 'auto' if the device is too small, is for Fourier transforms "
@@ -276,12 +267,12 @@ def make_plan(arguments: Arguments, device: Device, comm: Comm) -> tuple[Plan, D
     return streamed_plan(a, devices, home, comm, limit), device, home
 
 
-def _check_sizes(arguments: Arguments, place: Device, rank: int) -> None:
+def _check_sizes(arguments: Arguments, home: Device, rank: int) -> None:
     """Refuse arrays that exceed all memory; `InputError`, perhaps on some ranks only."""
     a = arguments
     points = a.input_boxes[rank].size * a.fields * a.dtype.itemsize
     modes = a.output_boxes[rank].size * a.fields * a.complex_dtype.itemsize
-    total, free = place.memory_total(), place.memory_free()
+    total, free = home.memory_total(), home.memory_free()
     # The plan has arrays as large as the modes, unless there is only one axis.
     if points + modes > total or (len(a.shape) > 1 and modes > free):
         raise InputError(

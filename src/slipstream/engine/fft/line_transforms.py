@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from slipstream.engine.array_types import Array
-from slipstream.engine.device import Device, Operation, RowLaunch, Scratch
-from slipstream.engine.fft.slab_layout import NOT_KEPT, PackedBlocks, SlabGeometry
-from slipstream.engine.fft.strided_fft import (
-    RowMover,
-    RowTables,
-    StridedTransform,
-    VectorTransform,
-    real_name,
+from slipstream.engine.device import (
+    Device,
+    Operation,
+    RowLaunch,
+    Scratch,
+    address_of,
+    gpu_fft_launch,
+    vector_fft,
 )
+from slipstream.engine.fft.slab_layout import NOT_KEPT, PackedBlocks, SlabGeometry
+from slipstream.engine.fft.strided_fft import RowMover, RowTables, real_name
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.engine.schedule import StepGraph
+
+
+class Rows(NamedTuple):
+    """The rows of an array (fields, ...), from plane `first` on, in the memory `accessed`.
+
+    They lie at its strides, or where tables have them; fields always lie at its leading stride.
+    """
+
+    array: Array
+    accessed: Sequence[Array]
+    tables: Any = None
+    first: int = 0
+
+    def strides(self) -> list[int]:
+        """Return the strides of fields, planes and rows in elements; without planes in tables."""
+        count = 3 if self.tables is None else 1
+        steps = [stride // self.array.itemsize for stride in self.array.strides[:count]]
+        return [*steps, 0, 0][:3]
+
+
+def in_strides(array: Array) -> Rows:
+    """Return all rows of an array without tables."""
+    return Rows(array, [array])
 
 
 def balanced_batch(size: int, limit: int, lanes: int) -> int:
@@ -29,48 +53,12 @@ def balanced_batch(size: int, limit: int, lanes: int) -> int:
     return -(-size // max(1, rounds * lanes))
 
 
-class MovedRows(ABC):
+class MovedRows:
     """Moves rows without a transform in y; as `LineTransform`."""
 
     of_gpus = False
 
-    def record_forward(
-        self,
-        graph: StepGraph,
-        points: Array,
-        packed: Array,
-        tables: RowTables,
-        first: int,
-        accessed: list[Array],
-    ) -> None:
-        """Record rows of modes -> the ranks' shares; for parameters see `LineTransform`."""
-        self._record(graph, points, (packed, tables), first, accessed, True)
-
-    def record_backward(
-        self,
-        graph: StepGraph,
-        packed: Array,
-        points: Array,
-        tables: RowTables,
-        first: int,
-        accessed: list[Array],
-    ) -> None:
-        """Record the ranks' shares -> rows of modes; only the kept modes are written."""
-        self._record(graph, points, (packed, tables), first, accessed, False)
-
-    @abstractmethod
-    def _record(
-        self,
-        graph: StepGraph,
-        points: Array,
-        packed: tuple[Array, Any],
-        first: int,
-        accessed: list[Array],
-        forward: bool,
-    ) -> None:
-        """Record one direction: `packed` is an array and its tables."""
-
-    def plan(self, points: Array) -> None:  # noqa: B027
+    def plan(self, points: Array) -> None:
         """Do nothing: there is no transform to plan."""
 
 
@@ -84,20 +72,13 @@ class SharedRows(MovedRows):
         # The places of the modes of each sign: among the kept modes, and among all.
         self._sides = [(0, kept.low, 0), (kept.low, kept.count, kept.gap)]
 
-    def _record(
-        self,
-        graph: StepGraph,
-        points: Array,
-        packed: tuple[Array, Any],
-        first: int,
-        accessed: list[Array],
-        forward: bool,
-    ) -> None:
-        for share, part in self._pairs(points, accessed):
+    def record(self, graph: StepGraph, modes: Rows, points: Rows, forward: bool) -> None:
+        """Record rows of modes -> the ranks' shares, or back; only the kept modes are written."""
+        for share, part in self._pairs(points.array, modes.accessed):
             target, source = (share, part) if forward else (part, share)
             graph.add_copy(target, source, label="pack x")
 
-    def _pairs(self, modes: Array, accessed: list[Array]) -> Iterator[tuple[Array, Array]]:
+    def _pairs(self, modes: Array, accessed: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
         fields, planes, _, _ = modes.shape
         first = 0
         for run in accessed:
@@ -113,7 +94,7 @@ class SharedRows(MovedRows):
 
 
 class Shares:
-    """Tables of blocks [z][y][kx], one for each rank; every row has a share in each block.
+    """Tables of blocks [z][y][kx], by rank; every row has a share in each block.
 
     Blocks begin at the elements `starts`, by rank; by default they are contiguous in arrays of all
     planes of `rows`. `together` fields are side by side: blocks are [z][y][field][kx]. The ranks of
@@ -178,33 +159,33 @@ class RowsOfShares(MovedRows):
         self.of_gpus = of_gpus
         self._mover = RowMover(device, complex_dtype)
 
-    def _record(
-        self,
-        graph: StepGraph,
-        points: Array,
-        packed: tuple[Array, Any],
-        first: int,
-        accessed: list[Array],
-        forward: bool,
-    ) -> None:
-        array, shares = packed
-        rows = points.reshape(len(points), -1, points.shape[3])
+    def record(self, graph: StepGraph, modes: Rows, points: Rows, forward: bool) -> None:
+        """Record rows of modes -> the ranks' shares, or back; see `SharedRows`."""
+        array, accessed, shares, first = modes
+        values = points.array
+        rows = values.reshape(len(values), -1, values.shape[3])
         left = iter(accessed)
         for views, (tables, low, count, kx) in zip(shares.views, shares.runs, strict=True):
             part = rows[..., low : low + count * kx]
             work = part.reshape(*part.shape[:2], count, kx)
             there = list(itertools.islice(left, views))
-            sides = shares.seen_from(array, kx), work, tables, first * points.shape[2]
-            move, reads, writes = (
-                (self._mover.scatter(work, sides[0], *sides[2:]), [work], there)
-                if forward
-                else (self._mover.gather(*sides), there, [work])
-            )
-            graph.add(move, reads=reads, writes=writes, label="pack x", category="pack")
+            packed = shares.seen_from(array, kx)
+            operation = self._mover.bind(packed, work, tables, first * values.shape[2], forward)
+            reads, writes = ([work], there) if forward else (there, [work])
+            graph.add(operation, reads=reads, writes=writes, label="pack x", category="pack")
+
+
+def has_gpu_kernel(device: Device, n: int, complex_dtype: Any) -> bool:
+    """Return whether a device transforms strided lines of this length by a kernel for GPUs."""
+    real_dtype, limit = np.zeros(0, complex_dtype).real.dtype, device.shared_memory_limit
+    return (
+        device.tiled_transforms()
+        and gpu_fft_launch.strided_fft(n, real_dtype, -1, limit) is not None
+    )
 
 
 class LineTransform:
-    """Transforms of one length along one axis, in both directions.
+    """Transforms of one length along one axis, in both directions: by a kernel or a library.
 
     Timelines show the name `axis`. Without `scratch` each transform of a library has separate
     memory. The attribute `tiled` is whether one kernel transforms and moves the rows, and `of_gpus`
@@ -220,111 +201,44 @@ class LineTransform:
         tiled: bool = True,
         scratch: Scratch | None = None,
     ) -> None:
-        real_dtype = np.zeros(0, complex_dtype).real.dtype
-        able = device.tiled_transforms() and StridedTransform.supports(device, n, real_dtype)
-        self.of_gpus = tiled and able
+        self.of_gpus = tiled and has_gpu_kernel(device, n, complex_dtype)
         self.tiled = self.of_gpus or device.kind == "cpu"
-        self._device, self._axis, self._scratch = device, axis, scratch
-        self._kernel: StridedTransform | VectorTransform
+        self._device, self._axis, self._n, self._scratch = device, axis, n, scratch
+        self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         if self.of_gpus:
-            self._kernel = StridedTransform(device, n, real_dtype)
-        elif self.tiled:
-            self._kernel = VectorTransform(device, n)
-        else:
+            self._roots = device.array(gpu_fft_launch.roots(n, self._real_dtype))
+        elif not self.tiled:
             self._mover = RowMover(device, complex_dtype)
 
-    def record_forward(
+    def record(
         self,
         graph: StepGraph,
-        points: Array,
-        packed: Array,
-        tables: RowTables,
-        first: int,
-        accessed: list[Array],
+        modes: Rows,
+        points: Rows,
+        forward: bool,
+        work: Any = None,
         moves: tuple[float, float] | None = None,
     ) -> None:
-        """Record points -> packed modes.
+        """Record points -> modes if `forward`, else modes -> points, which it may overwrite.
 
-        Points are (fields, outer, n, columns), and may be overwritten. The fields of the packed
-        array are addressed by its leading stride, its rows by the tables, in the memory `accessed`;
-        plane 0 of the points is plane `first` of the modes. For `moves`, of a tiled kernel, see
-        `StepGraph.add`.
+        Points are (fields, planes, n, columns), transformed along the third axis, or where tables
+        have their rows. Then `work` has that shape: working memory for a library, else only its
+        shape matters. For `moves`, of a kernel, see `StepGraph.add`.
         """
-        if self.tiled:
-            operation = self._kernel.bind(packed, points, tables, first, True)
-            self._add(graph, operation, [points], accessed, "fft", moves)
-            return
-        self.record_in_place(graph, points, True)
-        scatter = self._mover.scatter(points, packed, tables, first)
-        self._add(graph, scatter, [points], accessed, "pack")
-
-    def record_backward(
-        self,
-        graph: StepGraph,
-        packed: Array,
-        points: Array,
-        tables: RowTables,
-        first: int,
-        accessed: list[Array],
-    ) -> None:
-        """Record packed modes -> points; as `record_forward`."""
-        if self.tiled:
-            operation = self._kernel.bind(packed, points, tables, first, False)
-            self._add(graph, operation, accessed, [points], "fft")
-            return
-        gather = self._mover.gather(packed, points, tables, first)
-        self._add(graph, gather, accessed, [points], "pack")
-        self.record_in_place(graph, points, False)
-
-    def record_backward_stored(
-        self,
-        graph: StepGraph,
-        packed: Array,
-        points: Array,
-        tables: RowTables,
-        stored: tuple[Array, RowTables, int, list[Array]],
-    ) -> None:
-        """Record packed modes -> points, stored at places given by tables.
-
-        `stored` is the array that the tables of the points refer to, these tables, the first of
-        their planes, and the memory that they address. The points are working memory for a
-        library's transform; else only their shape matters.
-        """
-        base, point_tables, first, accessed = stored
-        if self.tiled:
-            place = base, point_tables, first
-            operation = self._kernel.bind(packed, points, tables, 0, False, place)
-            self._add(graph, operation, [packed], accessed, "fft")
-            return
-        self.record_backward(graph, packed, points, tables, 0, [packed])
-        scatter = self._mover.scatter(points, base, point_tables, first)
-        self._add(graph, scatter, [points], accessed, "pack")
-
-    def record_between(
-        self,
-        graph: StepGraph,
-        modes: tuple[Array, RowTables, list[Array], int],
-        points: tuple[Array, RowTables, list[Array], int],
-        forward: bool,
-        work: Array,
-    ) -> None:
-        """Record packed modes -> packed points, or back.
-
-        Each side is an array, its tables, the memory that they address for these planes, and the
-        first plane. Only the shape of the working memory (fields, planes, n, columns) matters if
-        the transform is tiled.
-        """
+        work = points.array if work is None else work
         source, target = (points, modes) if forward else (modes, points)
         if self.tiled:
-            place = *points[:2], points[3]
-            operation = self._kernel.bind(modes[0], work, modes[1], modes[3], forward, place)
-            self._add(graph, operation, source[2], target[2], "fft")
+            fields, planes, _, columns = work.shape
+            operation = self.bind(modes, points, (fields, planes, columns), forward)
+            self._add(graph, operation, source.accessed, target.accessed, "fft", moves)
             return
-        gather = self._mover.gather(source[0], work, source[1], source[3])
-        self._add(graph, gather, source[2], [work], "pack")
+        if source.tables is not None:
+            gather = self._mover.bind(source.array, work, source.tables, source.first, False)
+            self._add(graph, gather, source.accessed, [work], "pack")
         self.record_in_place(graph, work, forward)
-        scatter = self._mover.scatter(work, target[0], target[1], target[3])
-        self._add(graph, scatter, [work], target[2], "pack")
+        if target.tables is not None:
+            scatter = self._mover.bind(target.array, work, target.tables, target.first, True)
+            self._add(graph, scatter, [work], target.accessed, "pack")
 
     def record_in_place(self, graph: StepGraph, points: Array, forward: bool) -> None:
         """Record a library's transform of points in place; all modes are there afterwards."""
@@ -337,22 +251,152 @@ class LineTransform:
             for forward in (True, False):
                 self._device.fft(points, points, 2, forward, self._scratch)
 
+    def bind(
+        self, modes: Rows, points: Rows, shape: tuple[int, int, int], forward: bool
+    ) -> Operation:
+        """Return a kernel's transform between modes and points; see `record`.
+
+        The shape is (fields, planes, columns). Modes have tables.
+        """
+        fields, planes, columns = shape
+        sides = [(rows, rows.strides()) for rows in (modes, points)]
+        if not self.of_gpus:
+            source, target = (
+                (
+                    rows.array,
+                    strides,
+                    (None, None, 0) if rows.tables is None else (*rows.tables.both, rows.first),
+                )
+                for rows, strides in (reversed(sides) if forward else sides)
+            )
+            if source[1][0] == target[1][0] == columns:
+                # Fields side by side count as more columns.
+                fields, columns = 1, fields * columns
+            size = fields, planes, self._n, columns
+            return vector_fft.bind_lines(self._device, source, target, size, forward)
+        # Two columns are one access if every row of both sides begins at an even element.
+        are_even = all(
+            (rows.tables is None or rows.tables.are_even)
+            and not any(stride % 2 for stride in strides)
+            and not address_of(rows.array) % 16
+            for rows, strides in sides
+        )
+        limit, sign = self._device.shared_memory_limit, -1 if forward else 1
+        tile = gpu_fft_launch.strided_fft(self._n, self._real_dtype, sign, limit, are_even)
+        if tile is None:
+            raise ValueError(f"there is no kernel for transforms of {self._n} points")
+        radices = cast("tuple[int, ...]", tile.constants["RADICES"])
+        constants = {
+            **tile.constants,
+            "POINT_TABLES": int(points.tables is not None),
+            "STORED_PARTS": modes.tables.stored_parts(radices[-1] if forward else radices[0]),
+        }
+        return self._device.kernel(tile.header, tile.name, **constants).bind(
+            tile.launch(columns, planes, fields),
+            (points if forward else modes).array,
+            (modes if forward else points).array,
+            self._roots,
+            modes.tables.entries,
+            modes.first,
+            fields,
+            planes,
+            columns,
+            sides[0][1][0],
+            *sides[1][1],
+            (points.tables or modes.tables).entries,
+            points.first,
+        )
+
     def _add(
         self,
         graph: StepGraph,
         operation: Operation,
-        reads: list[Array],
-        writes: list[Array],
+        reads: Sequence[Array],
+        writes: Sequence[Array],
         category: str,
         moves: tuple[float, float] | None = None,
     ) -> None:
+        label = f"{category} {self._axis}"
         graph.add(
-            operation,
-            reads=reads,
-            writes=writes,
-            label=f"fft {self._axis}" if category == "fft" else f"pack {self._axis}",
-            category=category,
-            moves=moves,
+            operation, reads=reads, writes=writes, label=label, category=category, moves=moves
+        )
+
+
+class RealRows:
+    """The tiled transform of real rows along the contiguous axis, in both directions."""
+
+    def __init__(self, device: Device, n: int, real_dtype: np.dtype) -> None:
+        self._real = np.dtype(real_dtype).type
+        self._roots = device.array(gpu_fft_launch.roots(n, real_dtype))
+        self._device, self._kernels = device, {}
+        for forward in (True, False):
+            sign = -1 if forward else 1
+            tile = gpu_fft_launch.real_rows(n, real_dtype, sign, device.shared_memory_limit)
+            if tile is None:
+                raise ValueError(f"there is no kernel for rows of {n} points")
+            self._kernels[forward] = tile, device.kernel(tile.header, tile.name, **tile.constants)
+        self._no_tables = [device.zeros((1,), np.int64)] * 3
+
+    @staticmethod
+    def supports(device: Device, n: int, real_dtype: np.dtype) -> bool:
+        """Return whether the device has a kernel for this length."""
+        limit = device.shared_memory_limit
+        return gpu_fft_launch.real_rows(n, real_dtype, -1, limit) is not None
+
+    def bind(self, points: Array, modes: Array, forward: bool, scale: float = 1.0) -> Operation:
+        """Return the transform between points and kept modes.
+
+        Points are (fields, outer, rows, n), real; modes (fields, outer, rows, kept), complex.
+        Further modes are zero, and not accessed. Rows are contiguous; points to which modes go
+        backward may lie in chunks of rows instead, (fields, outer, rows, chunks, points of each).
+        """
+        tile, kernel = self._kernels[forward]
+        if points.ndim == 5:
+            constants = {**tile.constants, "CHUNK": points.shape[-1]}
+            kernel = self._device.kernel(tile.header, tile.name, **constants)
+        fields, outer, rows, kept = modes.shape
+        strides = [s // array.itemsize for array in (points, modes) for s in array.strides[:3]]
+        return kernel.bind(
+            tile.launch(-(-rows // 2) * fields * outer),
+            points,
+            modes,
+            self._roots,
+            self._real(scale),
+            fields,
+            outer,
+            rows,
+            kept,
+            *strides,
+            *self._no_tables,
+        )
+
+    def bind_stored(
+        self, points: Array, base: Array, tables: tuple[Array, Array, Array], kept: int
+    ) -> Operation:
+        """Return the forward transform whose modes are stored at places given by tables.
+
+        Mode k of row r of plane o lies at ``offset[k] + o * plane[k] + r * pitch[k]`` of the
+        base, whose fields lie at its leading stride; points are as for `bind`.
+        """
+        tile, _ = self._kernels[True]
+        constants = {**tile.constants, "MODE_TABLES": 1}
+        kernel = self._device.kernel(tile.header, tile.name, **constants)
+        fields, outer, rows, _ = points.shape
+        return kernel.bind(
+            tile.launch(-(-rows // 2) * fields * outer),
+            points,
+            base,
+            self._roots,
+            self._real(1),
+            fields,
+            outer,
+            rows,
+            kept,
+            *(stride // points.itemsize for stride in points.strides[:3]),
+            base.strides[0] // base.itemsize,
+            0,
+            0,
+            *tables,
         )
 
 
@@ -366,7 +410,7 @@ class ColumnPass:
     """Transforms along z between truncated spectral arrays and the columns layout.
 
     One call takes columns of at most `fields` fields. Their arrays have the shape (fields, nz, ky,
-    row), where `ky` is by default a batch of those of this rank, and `row` at most that of the
+    row), where `ky` is by default a batch of this rank's ky, and `row` at most the row of the
     layout. Only the first `columns` elements of a row are transformed, by default all. With
     `stored`, a library transforms columns in working memory, from which they are then stored
     elsewhere.
@@ -418,23 +462,19 @@ class ColumnPass:
         graph: StepGraph,
         spectral: Array,
         columns: Array,
-        place: tuple[Array, RowTables, int, list[Array]] | None = None,
+        place: Rows | None = None,
         signs: Sequence[int] = (),
     ) -> None:
         """Record spectral modes -> columns, unnormalised, in their array or another place.
 
-        `spectral` is (fields, kz kept, some ky, kx), and not changed. `place` is the array that
-        tables of columns refer to, these tables, the number of the first column in them, and the
-        memory that they address; then the columns are working memory, or only their shape matters.
+        `spectral` is (fields, kz kept, some ky, kx), and not changed. With a `place`, tables of
+        columns in another array, the columns are working memory, or only their shape matters.
         Between walls, `signs` is 1 for each even field and -1 for each odd one.
         """
-        points, tables = self._points(columns), self._tables_of(spectral)
-        if place is None:
-            self.line.record_backward(graph, spectral, points, tables, 0, [spectral])
-            return
-        if self._work is not None:
-            points = self._points(self._work[:, :, : columns.shape[2]])
-        self.line.record_backward_stored(graph, spectral, points, tables, place)
+        if place is not None and self._work is not None:
+            columns = self._work[:, :, : columns.shape[2]]
+        points = self._points(columns)
+        self.line.record(graph, self._modes(spectral), place or in_strides(points), False, points)
 
     def record_forward(
         self,
@@ -450,22 +490,21 @@ class ColumnPass:
         """
         points = self._points(columns)
         if spectral is not None:
-            tables = self._tables_of(spectral)
-            self.line.record_forward(graph, points, spectral, tables, 0, [spectral])
+            self.line.record(graph, self._modes(spectral), in_strides(points), True)
         elif self.line.tiled:
             # Only the kept modes are stored.
             moves = points.nbytes, points.nbytes * float(self._is_kept.mean())
-            tables = self._tables_in_place(columns)
-            self.line.record_forward(graph, points, points, tables, 0, [points], moves)
+            kept = Rows(points, [points], self._tables_in_place(columns))
+            self.line.record(graph, kept, in_strides(points), True, moves=moves)
         else:
             self.line.record_in_place(graph, points, True)
 
-    def _tables_of(self, spectral: Array) -> RowTables:
-        """Return the tables of a spectral array, which depend on its strides alone."""
+    def _modes(self, spectral: Array) -> Rows:
+        """Return the rows of a spectral array; their tables depend on its strides alone."""
         z, y = (stride // spectral.itemsize for stride in spectral.strides[1:3])
         if (z, y) not in self._tables:
             self._tables[z, y] = RowTables(self._device, self._geometry.mode_rows(z, y))
-        return self._tables[z, y]
+        return Rows(spectral, [spectral], self._tables[z, y])
 
     def _tables_in_place(self, columns: Array) -> RowTables:
         """Return the tables of modes that stay in the columns."""
@@ -519,13 +558,15 @@ class WallColumns(ColumnPass):
         graph: StepGraph,
         spectral: Array,
         columns: Array,
-        place: tuple[Array, RowTables, int, list[Array]] | None = None,
+        place: Rows | None = None,
         signs: Sequence[int] = (),
     ) -> None:
-        work, given = self._work_of(graph, columns), self._signs(signs, columns)
-        self._add(graph, "begin_from_modes", (spectral, work), spectral, (self._turns, given), True)
+        work, factors = self._work_of(graph, columns), self._signs(signs, columns)
+        self._add(
+            graph, "begin_from_modes", (spectral, work), spectral, (self._turns, factors), True
+        )
         self._transform(graph, work, False)
-        self._add(graph, "end_at_points", (work, columns), columns, (given,))
+        self._add(graph, "end_at_points", (work, columns), columns, (factors,))
 
     def record_forward(
         self,
@@ -534,16 +575,20 @@ class WallColumns(ColumnPass):
         spectral: Any = None,
         signs: Sequence[int] = (),
     ) -> None:
-        work, given = self._work_of(graph, columns), self._signs(signs, columns)
+        work, factors = self._work_of(graph, columns), self._signs(signs, columns)
         target = columns[:, : self._kept] if spectral is None else spectral
-        self._add(graph, "begin_from_points", (columns, work), columns, (given,))
+        self._add(graph, "begin_from_points", (columns, work), columns, (factors,))
         self._transform(graph, work, True)
-        self._add(graph, "end_at_modes", (work, target), target, (self._turns, given), True)
+        self._add(graph, "end_at_modes", (work, target), target, (self._turns, factors), True)
 
     def _transform(self, graph: StepGraph, work: Array, forward: bool) -> None:
         if self.line.tiled:
-            record = self.line.record_forward if forward else self.line.record_backward
-            record(graph, work, work, self._rows_of(*work.shape[2:]), 0, [work])
+            nz, row = work.shape[2:]
+            if row not in self._rows:
+                order = row * np.arange(nz, dtype=np.int64)
+                self._rows[row] = RowTables(self._device, (order, np.full_like(order, row * nz)))
+            modes = Rows(work, [work], self._rows[row])
+            self.line.record(graph, modes, in_strides(work), forward)
         else:
             self.line.record_in_place(graph, work, forward)
 
@@ -562,12 +607,6 @@ class WallColumns(ColumnPass):
     def _part(memory: Array, columns: Array) -> Array:
         fields, nz, lines, row = columns.shape
         return memory.reshape(-1)[: columns.size].reshape(fields, lines, nz, row)
-
-    def _rows_of(self, nz: int, row: int) -> RowTables:
-        if row not in self._rows:
-            order = row * np.arange(nz, dtype=np.int64)
-            self._rows[row] = RowTables(self._device, (order, np.full_like(order, row * nz)))
-        return self._rows[row]
 
     def _add(
         self,

@@ -33,8 +33,7 @@ from slipstream.engine.fft.plane_transforms import (
     PlaneBatches,
     PlanePass,
     PlaneTables,
-    PointOperation,
-    PointProduct,
+    PlaneTask,
 )
 from slipstream.engine.fft.slab_layout import (
     PackedBlocks,
@@ -45,35 +44,20 @@ from slipstream.engine.fft.slab_layout import (
 from slipstream.engine.fft.strided_fft import RowTables
 from slipstream.engine.schedule import StepGraph
 
-# The least bytes of the blocks of a field, if there are enough planes: each piece waits for two
+# The least bytes of a field's blocks, if there are enough planes: each piece waits for two
 # exchanges. At 64³ on two ranks of two cores one piece took 0.88 of the time of three.
 LEAST_BLOCK = 1 << 20
 
 
-class Pieces:
-    """Pieces of `planes` planes of a rank, which use slots in turn."""
-
-    def __init__(self, geometry: PencilGeometry, planes: int) -> None:
-        self.planes, self.geometry = planes, geometry
-        # Two can be in progress.
-        self.slots = 2 if planes < geometry.planes else 1
-
-    def of_range(self, first: int, last: int) -> Iterator[Piece]:
-        """Yield the pieces of planes from `first` to `last`, in slots in turn."""
-        count = -(-(last - first) // self.planes)
-        for number, (low, high) in enumerate(split(last - first, max(1, count))):
-            yield Piece(first + low, first + high, number % self.slots, high + first == last)
-
-
-class PencilExchanges(Pieces):
+class PencilExchanges:
     """The arrays of pieces between the transforms along y and x, and their exchange.
 
-    `across` exchanges among the ranks with the same planes. All fields of a piece go to a rank in
-    one message. If it `stores`, kernels store blocks at the receiver, on CPUs that share memory;
-    else they store them in the first array of a slot. Received blocks are in the second array. If
-    nothing leaves the first array, it receives the blocks of the way back: so ranks need not wait
-    until others have read all earlier blocks. Without `across` a rank has all rows of its planes,
-    in one place.
+    A piece has up to `planes` planes of this rank; pieces use slots in turn. `across` exchanges
+    among the ranks with the same planes. All fields of a piece go to a rank in one message. If it
+    `stores`, kernels store blocks at the receiver, on CPUs that share memory; else they store them
+    in the first array of a slot. Received blocks are in the second array. If nothing leaves the
+    first array, it receives the blocks of the way back: so ranks need not wait until others have
+    read all earlier blocks. Without `across` a rank has all rows of its planes, in one place.
     """
 
     def __init__(
@@ -86,14 +70,15 @@ class PencilExchanges(Pieces):
         planes: int,
         stores: bool = True,
     ) -> None:
-        super().__init__(geometry, planes)
+        self.planes, self.geometry = planes, geometry
+        self._slots = 2 if planes < geometry.planes else 1  # two pieces can be in progress
         self.device, self._across = device, across
         self._plan = geometry.across(planes)
         size = max(self._plan.send_size, self._plan.receive_size)
         empty = across.empty if across else device.empty
         self._memory = [
             [empty((fields, size), complex_dtype) for _ in range(2 if across else 1)]
-            for _ in range(self.slots)
+            for _ in range(self._slots)
         ]
         self.buffer_bytes = sum(one.nbytes for slot in self._memory for one in slot)
         # Kernels of GPUs are slow to store rows of a few kilobytes in other memory.
@@ -104,6 +89,12 @@ class PencilExchanges(Pieces):
             and not across.pack_buffer_bytes(size)
         )
         self._made: dict[tuple[int, int, int, bool], PieceExchange] = {}
+
+    def of_range(self, first: int, last: int) -> Iterator[Piece]:
+        """Yield the pieces of planes from `first` to `last`, in slots in turn."""
+        count = -(-(last - first) // self.planes)
+        for number, (low, high) in enumerate(split(last - first, max(1, count))):
+            yield Piece(first + low, first + high, number % self._slots, high + first == last)
 
     def exchange(self, fields: int, piece: Piece, forward: bool) -> PieceExchange:
         """Return the exchange of a piece: rows to columns along y if `forward`. Collective."""
@@ -200,7 +191,7 @@ class PieceExchange:
     def _side(self, blocks: PackedBlocks, arrived: bool) -> tuple[list[int], list[list[BlockRun]]]:
         """Return the starts of the blocks of all ranks, and views of them by size per plane.
 
-        Contiguous blocks, of which there may be thousands, are one view.
+        Contiguous blocks, perhaps thousands, are one view.
         """
         array = self._array(arrived)
         memory, origin = array.reshape(1, -1), address_of(array)
@@ -285,10 +276,6 @@ class Piece:
     slot: int
     is_last: bool
 
-    @property
-    def range(self) -> tuple[int, int]:
-        return self.low, self.high
-
 
 class PencilPass:
     """Transforms in x and y between packed planes of some kx and rows of points; as `PlanePass`.
@@ -335,74 +322,37 @@ class PencilPass:
         """Return the planes of the kx of this rank; see `PlaneTables`."""
         return self._modes.of(array, record_close)
 
-    def record_through(
+    def record(
         self,
         graph: StepGraph,
+        task: PlaneTask,
         sources: Sequence[PackedPlanes],
         targets: Sequence[PackedPlanes],
-        product: PointProduct | None,
         first: int = 0,
         last: int | None = None,
     ) -> None:
-        """Record packed planes -> physical space -> product -> packed planes; see `PlanePass`."""
-        for piece in self._range(first, last):
-            arrived = self._record_to_rows(graph, sources[0], piece)
-            leaving = self._leaving_rows(graph, targets[0], piece)
-            self._points.record_through(graph, [arrived], [leaving], product, *piece.range)
-            self._record_from_rows(graph, targets[0], piece)
-
-    def record_backward(
-        self,
-        graph: StepGraph,
-        sources: Sequence[PackedPlanes],
-        points: Array | PointOperation,
-        first: int = 0,
-        last: int | None = None,
-        scale: float = 1.0,
-    ) -> None:
-        """Record packed planes -> physical space, times a constant; see `PlanePass`."""
-        for piece in self._range(first, last):
-            rows = self._record_to_rows(graph, sources[0], piece)
-            self._points.record_backward(graph, [rows], points, *piece.range, scale)
-
-    def record_forward(
-        self,
-        graph: StepGraph,
-        targets: Sequence[PackedPlanes],
-        points: Array | PointOperation,
-        first: int = 0,
-        last: int | None = None,
-    ) -> None:
-        """Record physical space -> packed planes; see `PlanePass`."""
-        for piece in self._range(first, last):
-            rows = self._leaving_rows(graph, targets[0], piece)
-            self._points.record_forward(graph, [rows], points, *piece.range)
-            self._record_from_rows(graph, targets[0], piece)
-
-    def _range(self, first: int, last: int | None) -> Iterator[Piece]:
-        return self._pieces.of_range(first, self.geometry.planes if last is None else last)
-
-    def _record_to_rows(self, graph: StepGraph, source: PackedPlanes, piece: Piece) -> PackedPlanes:
-        """Record packed planes -> columns along y -> rows of modes at the ranks of their points."""
-        exchange = self._pieces.exchange(len(source.array), piece, forward=False)
-        exchange.targets.record_open(graph, "transpose")
-        self._record_along_y(graph, source, exchange.columns, piece, forward=False)
-        # Messages have separate lanes.
-        exchange.targets.record_close(graph.on(graph.device), "transpose")
-        return replace(exchange.rows, origin=piece.low)
-
-    def _leaving_rows(self, graph: StepGraph, target: PackedPlanes, piece: Piece) -> PackedPlanes:
-        """Record that rows of modes may be written, and return their place."""
-        exchange = self._pieces.exchange(len(target.array), piece, forward=True)
-        exchange.targets.record_open(graph, "transpose")
-        return replace(exchange.rows, origin=piece.low)
-
-    def _record_from_rows(self, graph: StepGraph, target: PackedPlanes, piece: Piece) -> None:
-        exchange = self._pieces.exchange(len(target.array), piece, forward=True)
-        exchange.targets.record_close(graph.on(graph.device), "transpose")
-        self._record_along_y(graph, target, exchange.columns, piece, forward=True)
-        if piece.is_last and target.record_close is not None:
-            target.record_close()
+        """Record a task between packed planes; see `PlanePass`."""
+        last = self.geometry.planes if last is None else last
+        for piece in self._pieces.of_range(first, last):
+            arrived, leaving = [], []
+            # Pencils have one range of kx: one source, one target.
+            for source in sources:
+                inward = self._pieces.exchange(len(source.array), piece, forward=False)
+                inward.targets.record_open(graph, "transpose")
+                self._record_along_y(graph, source, inward.columns, piece, forward=False)
+                # Messages have separate lanes.
+                inward.targets.record_close(graph.on(graph.device), "transpose")
+                arrived.append(replace(inward.rows, origin=piece.low))
+            for target in targets:
+                outward = self._pieces.exchange(len(target.array), piece, forward=True)
+                outward.targets.record_open(graph, "transpose")
+                leaving.append(replace(outward.rows, origin=piece.low))
+            self._points.record(graph, task, arrived, leaving, piece.low, piece.high)
+            for target in targets:
+                outward.targets.record_close(graph.on(graph.device), "transpose")
+                self._record_along_y(graph, target, outward.columns, piece, forward=True)
+                if piece.is_last and target.record_close is not None:
+                    target.record_close()
 
     def _record_along_y(
         self,
@@ -412,16 +362,10 @@ class PencilPass:
         piece: Piece,
         forward: bool,
     ) -> None:
-        for batch, low, high in self._batches(graph, piece.low, piece.high):
-            first, last = low - piece.low, high - piece.low
-            modes = planes.array, planes.tables, planes.accessed(low, high), low
-            points = columns.array, columns.tables, columns.accessed(first, last), first
-            work = self._work[: len(planes.array), : high - low]
-            self._line.record_between(batch, modes, points, forward, work)
-
-    def _batches(
-        self, graph: StepGraph, first: int, last: int
-    ) -> Iterator[tuple[StepGraph, int, int]]:
-        for number, low in enumerate(range(first, last, self._batch)):
+        for number, low in enumerate(range(piece.low, piece.high, self._batch)):
             lane = graph.lane_of_batch(number)[1] if self._line.tiled else None
-            yield graph.on(graph.device, lane), low, min(low + self._batch, last)
+            high = min(low + self._batch, piece.high)
+            points = columns.rows(low - piece.low, high - piece.low)
+            work = self._work[: len(planes.array), : high - low]
+            batch = graph.on(graph.device, lane)
+            self._line.record(batch, planes.rows(low, high), points, forward, work)

@@ -1,16 +1,15 @@
 """Transforms in x and y, plane by plane, while the data are in cache.
 
 A pass takes planes in batches: it gathers a batch of the packed planes into a small working array
-and transforms it. The points are in a user's array (`PlanePass.record_forward` and
-`record_backward` with an array), or exist for one batch only: `PlanePass.record_through` transforms
-to physical space, applies a pointwise product and transforms back. So the real fields of a
-pseudospectral code stay in cache, and need no other memory.
+and transforms it. The points are in a user's array, or exist for one batch only: a solver's pass
+transforms to physical space, applies a pointwise product and transforms back. So the real fields of
+a pseudospectral code stay in cache, and need no other memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -30,10 +29,12 @@ from slipstream.engine.device import (
 )
 from slipstream.engine.fft.line_transforms import (
     LineTransform,
-    MovedRows,
+    RealRows,
+    Rows,
     RowsOfShares,
     SharedRows,
     balanced_batch,
+    in_strides,
 )
 from slipstream.engine.fft.slab_layout import (
     NOT_KEPT,
@@ -42,7 +43,7 @@ from slipstream.engine.fft.slab_layout import (
     SlabGeometry,
     planes_of_run,
 )
-from slipstream.engine.fft.strided_fft import RealRows, RowTables, real_name
+from slipstream.engine.fft.strided_fft import RowTables, real_name
 from slipstream.engine.schedule import StepGraph
 
 # ``function(points, plane)`` returns the operation on a batch ``points[field, z, y, x]`` whose
@@ -63,7 +64,7 @@ _USER_BATCH_SHARE_ON_GPU = 16
 
 @dataclass(frozen=True)
 class PointProduct:
-    """A function of the fields at each point.
+    """A function of the fields at a single point.
 
     `header` defines ``pointwise``, see `fused_product.hpp`; `parameters` (float64, on the device)
     are what it takes besides the fields. `maxima` (int64, zero before) receives the maximum of the
@@ -105,6 +106,33 @@ class PointProduct:
 
 
 @dataclass(frozen=True)
+class PlaneTask:
+    """The work of a pass over planes: `inputs` fields to physical space, `outputs` back.
+
+    With `points`, an array (fields, planes, ny, nx), it goes one way: there, times the scale, or
+    from there. They may also be an operation that uses, or fills, each batch of points, and may
+    overwrite it. Without them the task makes a product at each point; without that either, the
+    values do not change.
+    """
+
+    inputs: int
+    outputs: int
+    points: Any = None  # Array | PointOperation | None
+    product: PointProduct | None = None
+    scale: float = 1.0
+
+    @property
+    def arrives(self) -> bool:
+        """Whether fields arrive in physical space."""
+        return self.points is None or self.inputs > 0
+
+    @property
+    def leaves(self) -> bool:
+        """Whether fields leave physical space."""
+        return self.points is None or self.outputs > 0
+
+
+@dataclass(frozen=True)
 class PackedPlanes:
     """The place where a pass over planes reads or stores the rows of a range of kx.
 
@@ -118,6 +146,11 @@ class PackedPlanes:
     accessed: Callable[[int, int], list[Array]]
     record_close: Callable[[], None] | None = None
     origin: int = 0
+
+    def rows(self, low: int, high: int) -> Rows:
+        """Return the rows of local planes from `low` to `high`."""
+        low, high = low - self.origin, high - self.origin
+        return Rows(self.array, self.accessed(low, high), self.tables, low)
 
 
 class PlaneTables:
@@ -147,40 +180,25 @@ class PlaneTables:
 
 @dataclass(frozen=True)
 class PlaneBatches:
-    """The batches in which a pass transforms planes.
+    """The batches in which a pass transforms planes, by default all of a rank.
 
     The points are in a user's arrays (`of_user`), or exist for one batch at a time (`of_step`).
-    There are batches of `planes` planes, by default all of a rank, in all lanes of a device or in
-    some: a streamed tile is in one.
-
-    Attributes
-    ----------
-    planes : int
-        Number of planes of the packed arrays.
-    batch : int
-        Number of planes that are transformed together: as many as fit a core's cache on a CPU, or a
-        share of the memory on a GPU.
-    lanes : int
-        Number of batches that are transformed at a time.
-    row : int
-        Elements from one row of a batch's modes to the next.
-    bytes : int
-        Working memory of all lanes.
-    real : bool
-        Whether the points are real.
-    tiled : bool
-        Whether to use the kernels of Slipstream if the device has them.
-    are_given : bool
-        Whether the points are in a user's arrays.
     """
 
+    # Planes of the packed arrays.
     planes: int
+    # Planes that are transformed together: they fit a core's cache, or a share of a GPU's memory.
     batch: int
+    # Batches that are transformed at a time; a streamed tile is in one lane.
     lanes: int
+    # Elements from one row of a batch's modes to the next.
     row: int
+    # Working memory of all lanes.
     bytes: int
+    # Whether points are real, and kernels of Slipstream are used if the device has them.
     real: bool = True
     tiled: bool = True
+    # Whether the points are in a user's arrays.
     are_given: bool = False
 
     @classmethod
@@ -234,6 +252,9 @@ class PlaneBatches:
 _FusedKernel: TypeAlias = Callable[[Array, int], tuple[Operation, list[Array]]]
 
 
+Line: TypeAlias = LineTransform | SharedRows | RowsOfShares
+
+
 class PlanePass:
     """Transforms in x and y, batch by batch, between packed planes and physical space.
 
@@ -249,11 +270,11 @@ class PlanePass:
         complex_dtype: Any,
         batches: PlaneBatches | None = None,
         scratch: Scratch | None = None,
-        lines: Sequence[LineTransform | MovedRows] | None = None,
+        lines: Sequence[Line] | None = None,
     ) -> None:
-        own = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
+        chosen = batches or PlaneBatches.of_step(device, geometry, fields, complex_dtype)
         self._device, self.geometry, self._scratch = device, geometry, scratch
-        self._held, self.batch, self._ranges = own.planes, own.batch, geometry.ranges
+        self._held, self.batch, self._ranges = chosen.planes, chosen.batch, geometry.ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         (ny, nx), x = geometry.plane_points, geometry.x_modes
         geometries = [one.geometry for one in self._ranges]
@@ -261,29 +282,29 @@ class PlanePass:
         self._lines = lines or [
             SharedRows(x)
             if geometry.flat
-            else LineTransform(device, "y", ny, complex_dtype, own.tiled, scratch)
+            else LineTransform(device, "y", ny, complex_dtype, chosen.tiled, scratch)
             for _ in geometries
         ]
         self._packed = [PlaneTables(device, one, self._held) for one in geometries]
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
-        if own.real and own.tiled and device.tiled_transforms():
+        if chosen.real and chosen.tiled and device.tiled_transforms():
             supported = RealRows.supports(device, nx, self._real_dtype)
             self._rows = RealRows(device, nx, self._real_dtype) if supported else None
         # The modes of x that a library transforms, and the places of the modes that are not kept.
-        width = nx // 2 + 1 if own.real else nx
+        width = nx // 2 + 1 if chosen.real else nx
         self._active, self._rest = x.count, slice(x.low, width - x.high)
         most = batch_row(device, geometry.x_row, complex_dtype)
-        size, rest = (fields, self.batch, ny), () if own.are_given else (most, nx)
+        size, rest = (fields, self.batch, ny), () if chosen.are_given else (most, nx)
         self._arrays = [
-            BatchArrays(device, size, width, own.row, complex_dtype, *rest)
-            for _ in range(own.lanes)
+            BatchArrays(device, size, width, chosen.row, complex_dtype, *rest)
+            for _ in range(chosen.lanes)
         ]
         self._ffts: dict[tuple[Any, ...], Operation] = {}
 
     @property
-    def line(self) -> LineTransform | MovedRows:
+    def line(self) -> Line:
         """The transform in y, of the first range."""
         return self._lines[0]
 
@@ -296,97 +317,58 @@ class PlanePass:
         """Return the planes of a range of kx, packed in this rank's order; see `PlaneTables`."""
         return self._packed[number].of(array, record_close)
 
-    def _batches(
-        self, graph: StepGraph, first: int, last: int | None
-    ) -> Iterator[tuple[Batch, int, int, bool]]:
-        """Yield the batches of local planes from `first` to `last`, in lanes in turn.
+    def record(
+        self,
+        graph: StepGraph,
+        task: PlaneTask,
+        sources: Sequence[PackedPlanes],
+        targets: Sequence[PackedPlanes],
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
+        """Record a task between packed planes, from `first` to `last`, by default all.
 
-        Each comes with its first plane, the plane after its last, and whether it ends the range.
+        Sources and targets may be the same memory.
         """
         last = self._held if last is None else last
+        points, product, fused = task.points, task.product, None
+        if points is None:
+            if self._device.kind == "cpu" and isinstance(self.line, RowsOfShares):
+                product = product or self._no_product(task.inputs, task.outputs)
+                self._record_in_shares(graph, sources[0], targets[0], product, first, last)
+                return
+            fused = self._fused_kernel(product, task.inputs, task.outputs)
         for number, low in enumerate(range(first, last, self.batch)):
             turn, lane = graph.lane_of_batch(number)
             high = min(low + self.batch, last)
             batch = Batch(graph.on(graph.device, lane), self._arrays[turn])
-            yield batch, low, high, high == last
-
-    def record_backward(
-        self,
-        graph: StepGraph,
-        sources: Sequence[PackedPlanes],
-        points: Array | PointOperation,
-        first: int = 0,
-        last: int | None = None,
-        scale: float = 1.0,
-    ) -> None:
-        """Record packed planes -> physical space, times a constant.
-
-        `points` is an array (fields, planes, ny, nx), or an operation that takes each batch of
-        points, and may overwrite it. The planes are `first` to `last`, by default all.
-        """
-        fields = len(sources[0].array)
-        for batch, low, high, _ in self._batches(graph, first, last):
-            own = batch.points(fields, low, high) if callable(points) else points[:, low:high]
-            self._to_points(batch, sources, own, low, high, scale)
-            if callable(points):
-                batch.apply(points, fields, low, high, "store", "pack")
-
-    def record_forward(
-        self,
-        graph: StepGraph,
-        targets: Sequence[PackedPlanes],
-        points: Array | PointOperation,
-        first: int = 0,
-        last: int | None = None,
-    ) -> None:
-        """Record physical space -> packed planes; as `record_backward`.
-
-        An operation fills each batch of points.
-        """
-        fields = len(targets[0].array)
-        for batch, low, high, is_last in self._batches(graph, first, last):
-            if callable(points):
-                batch.apply(points, fields, low, high, "load", "pack")
-            own = batch.points(fields, low, high) if callable(points) else points[:, low:high]
-            self._from_points(batch, targets, own, low, high, is_last)
-
-    def record_through(
-        self,
-        graph: StepGraph,
-        sources: Sequence[PackedPlanes],
-        targets: Sequence[PackedPlanes],
-        product: PointProduct | None,
-        first: int = 0,
-        last: int | None = None,
-    ) -> None:
-        """Record packed planes -> physical space -> product -> packed planes.
-
-        Sources and targets may be the same memory; without a product the values do not change. The
-        planes are `first` to `last`, by default all.
-        """
-        inputs, outputs = (len(one[0].array) for one in (sources, targets))
-        if self._device.kind == "cpu" and isinstance(self.line, RowsOfShares):
-            product = product or self._no_product(inputs, outputs)
-            self._record_in_shares(graph, sources[0], targets[0], product, first, last)
-            return
-        fused = self._fused_kernel(product, inputs, outputs)
-        for batch, low, high, is_last in self._batches(graph, first, last):
             if fused:
-                self._record_fused(batch, fused, sources, targets, low, high, is_last)
+                self._record_fused(batch, fused, sources, targets, low, high, high == last)
                 continue
-            inward, outward = (batch.points(count, low, high) for count in (inputs, outputs))
-            self._to_points(batch, sources, inward, low, high)
+            inward, outward = (
+                batch.points(count, low, high)
+                if points is None or callable(points)
+                else points[:, low:high]
+                for count in (task.inputs, task.outputs)
+            )
+            if callable(points) and targets:
+                batch.apply(points, task.outputs, low, high, "load", "pack")
+            if sources:
+                self._to_points(batch, sources, inward, low, high, task.scale)
             if product is not None:
-                for place, number in enumerate(product.stored):
+                for place, number_stored in enumerate(product.stored):
                     target = product.points[place, low:high]
-                    points = inward[number].reshape(target.shape)
-                    batch.graph.add_copy(target, points, label="keep points")
+                    kept = inward[number_stored].reshape(target.shape)
+                    batch.graph.add_copy(target, kept, label="keep points")
                 function = self.product_operation(product)
                 batch.apply(function, product.outputs, low, high, "product", "compute")
-            self._from_points(batch, targets, outward, low, high, is_last)
+            if callable(points) and sources:
+                batch.apply(points, task.inputs, low, high, "store", "pack")
+            if targets:
+                self._from_points(batch, targets, outward, low, high, high == last)
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
-        """Plan a library's transforms in `record_through`, if any, so that scratch is known."""
+        """Plan a library's transforms of a task without points, so that scratch is known."""
         if self._fused_kernel(product, inputs, outputs):
             return
         for low in range(0, planes, self.batch):
@@ -429,7 +411,12 @@ class PlanePass:
             return None if tile is None else partial(self._bind_tiled, tile, product)
         if self._device.kind != "cpu":
             return None
-        return partial(self._bind_rows, product)
+
+        def bind(rows: Array, plane: int) -> tuple[Operation, list[Array]]:
+            side = vector_fft.whole_rows(rows[..., : self._active])
+            return self._bind_vectors(product, side, side, plane, plane + rows.shape[1])
+
+        return bind
 
     def _record_fused(
         self,
@@ -461,13 +448,12 @@ class PlanePass:
         target: PackedPlanes,
         product: PointProduct,
         first: int,
-        last: int | None,
+        last: int,
     ) -> None:
         """Record x, the product and x again, reading and writing rows in ranks' shares.
 
         There is no working memory, so each lane has one batch.
         """
-        last = self._held if last is None else last
         size = max(1, -(-(last - first) // len(self._arrays)))
         for number, low in enumerate(range(first, last, size)):
             high = min(low + size, last)
@@ -484,13 +470,6 @@ class PlanePass:
             own.add(operation, reads=read, writes=[*left, *written], label=label, category="fft")
         if target.record_close is not None:
             target.record_close()
-
-    def _bind_rows(
-        self, product: PointProduct, rows: Array, plane: int
-    ) -> tuple[Operation, list[Array]]:
-        """Bind a CPU's kernel to rows in working memory."""
-        side = vector_fft.whole_rows(rows[..., : self._active])
-        return self._bind_vectors(product, side, side, plane, plane + rows.shape[1])
 
     def _bind_vectors(
         self,
@@ -578,7 +557,7 @@ class PlanePass:
         high: int,
         scale: float = 1.0,
     ) -> None:
-        modes = batch.modes(len(points), low, high)
+        modes = batch.arrays.modes[: len(points), : high - low]
         self._load(batch, sources, modes, low, high)
         if self._rows:
             kept = modes[..., : self._active]
@@ -601,7 +580,7 @@ class PlanePass:
         high: int,
         is_last: bool,
     ) -> None:
-        modes = batch.modes(len(points), low, high)
+        modes = batch.arrays.modes[: len(points), : high - low]
         if self._rows:
             kept = modes[..., : self._active]
             operation = self._rows.bind(points, kept, True)
@@ -615,9 +594,8 @@ class PlanePass:
     ) -> None:
         """Record packed planes -> rows of the kept x modes for every y."""
         for line, one, source in zip(self._lines, self._ranges, sources, strict=True):
-            first = low - source.origin
-            part, accessed = self._part(modes, one), source.accessed(first, high - source.origin)
-            line.record_backward(batch.graph, source.array, part, source.tables, first, accessed)
+            part = in_strides(self._part(modes, one))
+            line.record(batch.graph, source.rows(low, high), part, False)
 
     def _store(
         self,
@@ -633,14 +611,13 @@ class PlanePass:
         The ranges are sent one by one after the last batch.
         """
         for line, one, target in zip(self._lines, self._ranges, targets, strict=True):
-            first = low - target.origin
-            part, accessed = self._part(modes, one), target.accessed(first, high - target.origin)
-            line.record_forward(batch.graph, part, target.array, target.tables, first, accessed)
+            part = in_strides(self._part(modes, one))
+            line.record(batch.graph, target.rows(low, high), part, True)
             if is_last and target.record_close is not None:
                 target.record_close()
 
-    def _part(self, modes: Array, of: KxRange) -> Array:
-        return modes if self.geometry.flat else modes[..., of.among_all]
+    def _part(self, modes: Array, kx: KxRange) -> Array:
+        return modes if self.geometry.flat else modes[..., kx.among_all]
 
     def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
         if self._arrays[0].points is None:
@@ -684,10 +661,6 @@ class Batch:
 
     graph: StepGraph
     arrays: BatchArrays
-
-    def modes(self, fields: int, low: int, high: int) -> Array:
-        """Return the modes of local planes `low` to `high`."""
-        return self.arrays.modes[:fields, : high - low]
 
     def points(self, fields: int, low: int, high: int) -> Array:
         """Return the points of local planes `low` to `high`, which exist for this batch only."""

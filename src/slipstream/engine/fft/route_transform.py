@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,10 @@ from slipstream.engine.exchange import (
     copy_boxes,
 )
 from slipstream.engine.fft.fft_arguments import Arguments, Boxes, Stage
+from slipstream.engine.fft.line_transforms import LineTransform, RealRows, Rows, has_gpu_kernel
 from slipstream.engine.fft.slab_engine import lane_after_exchange
 from slipstream.engine.fft.slab_layout import NOT_KEPT
-from slipstream.engine.fft.strided_fft import RealRows, RowTables, StridedTransform
+from slipstream.engine.fft.strided_fft import RowTables
 from slipstream.engine.fft.transform_parts import Part
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 
@@ -64,7 +66,7 @@ class RouteTransform(Part):
         self._dtype, self._complex = arguments.dtype, arguments.complex_dtype
         self._modes = arguments.modes
         self._lines = {
-            axis: StridedTransform(device, arguments.shape[axis - 1], self._dtype)
+            axis: LineTransform(device, _NAMES[axis], arguments.shape[axis - 1], self._complex)
             for axis in (1, 2)
         }
         self._rows = RealRows(device, arguments.shape[2], self._dtype)
@@ -108,7 +110,7 @@ class RouteTransform(Part):
             a.real
             and device.tiled_transforms()
             and RealRows.supports(device, a.shape[2], a.dtype)
-            and all(StridedTransform.supports(device, n, a.dtype) for n in a.shape[:2])
+            and all(has_gpu_kernel(device, n, a.complex_dtype) for n in a.shape[:2])
         )
 
     def describe(self) -> str:
@@ -122,66 +124,62 @@ class RouteTransform(Part):
         return f", exchange, {how}, ".join(stages)
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        array, arrived = source, [_ALL]
-        for number, stage in enumerate(self._route):
-            ways = self._ways[number][0] if number < len(self._ways) else []
-            if number:
-                array = self.landing(number, stage.before, number <= self._x_stage)
-                arrived = [way.columns for way in self._ways[number - 1][0]]
-            for way in ways:
-                way.record_open(graph)
-            for axis in stage.axes:
-                inside = axis != stage.axes[-1]
-                shape = list(array.shape)
-                shape[axis] = self._modes[axis - 1].count if array.size else 0
-                place = self._view(number, shape) if inside or ways else target
-                ends: list[_Way | None] = [None] if inside or not ways else [*ways]
-                for end in ends:
-                    pieces = end.pieces if end else _whole(place)
-                    if axis == _X:
-                        self._record_rows(graph, array, pieces)
-                    else:
-                        self._record_chunks(graph, axis, array, pieces, True, arrived)
-                    if end:
-                        end.record_close(graph)
-                array, arrived = place, [_ALL]
-            if not stage.axes:
-                self._record_moves(graph, array, ways, target)
+        self._record(graph, source, target, True, 1.0)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
+        self._record(graph, source, target, False, scale)
+
+    def _record(
+        self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
+    ) -> None:
+        """Record all stages in order, or if not `forward` in reverse order."""
         array, arrived = source, [_ALL]
-        for number, stage in reversed(list(enumerate(self._route))):
-            ways = self._ways[number - 1][1] if number else []
-            if number < len(self._ways):
-                array = self.landing(number, stage.after, number < self._x_stage)
-                arrived = [way.columns for way in self._ways[number][1]]
+        # The ways from each stage to the next in this direction.
+        ways_between = [pair[0 if forward else 1] for pair in self._ways]
+        numbers = range(len(self._route))
+        for number in numbers if forward else reversed(numbers):
+            stage = self._route[number]
+            came, goes = (number - 1, number) if forward else (number, number - 1)
+            ways = ways_between[goes] if 0 <= goes < len(ways_between) else []
+            if 0 <= came < len(ways_between):
+                boxes = stage.before if forward else stage.after
+                is_real = number < self._x_stage or (forward and number == self._x_stage)
+                array = self._landing(number, boxes, is_real)
+                arrived = [way.columns for way in ways_between[came]]
             for way in ways:
                 way.record_open(graph)
-            for axis in reversed(stage.axes):
-                inside = axis != stage.axes[0]
-                shape = list(array.shape)
-                shape[axis] = self._modes[axis - 1].size if array.size else 0
-                if axis == _X:
+            axes = stage.axes if forward else stage.axes[::-1]
+            for axis in axes:
+                if axis == _X and not forward:
                     # Rows of one rank may go to several ranks: then they are transformed in place.
-                    points = self.landing(number, stage.before, True) if ways else target
-                    self._record_points(graph, array, points, scale)
+                    points = self._landing(number, stage.before, True) if ways else target
+                    if points.size:
+                        operation = self._rows.bind(points, array, False, scale)
+                        both = [array, points]
+                        graph.add(operation, reads=both, writes=both, label="fft x", category="fft")
                     if ways:
                         self._record_moves(graph, points, ways, target)
                     continue
-                place = self._view(number, shape) if inside or ways else target
+                inside, modes = axis != axes[-1], self._modes[axis - 1]
+                shape = list(array.shape)
+                shape[axis] = (modes.count if forward else modes.size) if array.size else 0
+                result = self._view(number, shape) if inside or ways else target
                 ends: list[_Way | None] = [None] if inside or not ways else [*ways]
                 for end in ends:
-                    pieces = end.pieces if end else _whole(place)
-                    self._record_chunks(graph, axis, array, pieces, False, arrived)
+                    pieces = end.pieces if end else _whole(result)
+                    if axis == _X:
+                        self._record_rows(graph, array, pieces)
+                    else:
+                        self._record_chunks(graph, axis, array, pieces, forward, arrived)
                     if end:
                         end.record_close(graph)
-                array, arrived = place, [_ALL]
+                array, arrived = result, [_ALL]
             if not stage.axes:
                 self._record_moves(graph, array, ways, target)
 
-    def landing(self, number: int, boxes: Boxes, real: bool) -> Array:
+    def _landing(self, number: int, boxes: Boxes, real: bool) -> Array:
         """Return the view of this rank's box in the working array of a stage."""
         return self._view(number, boxes[self._rank].shape, real)
 
@@ -251,13 +249,6 @@ class RouteTransform(Part):
                     )
                 graph.add(operation, reads=[selected], writes=views, label="fft x", category="fft")
 
-    def _record_points(self, graph: StepGraph, modes: Array, points: Array, scale: float) -> None:
-        """Record the backward transform along x."""
-        if points.size:
-            operation = self._rows.bind(points, modes, False, scale)
-            both = [modes, points]
-            graph.add(operation, reads=both, writes=both, label="fft x", category="fft")
-
     def _record_chunks(
         self,
         graph: StepGraph,
@@ -307,11 +298,13 @@ class RouteTransform(Part):
                     np.where(positions < 0, 0, kept[1][positions]),
                 )
                 tables = RowTables(self._device, spread), RowTables(self._device, points)
-                bases = (views[0], selected) if forward else (selected, views[0])
-                shape = selected.shape[0], selected.shape[other], selected.shape[_X]
-                operation = self._lines[axis].bind_between(
-                    (bases[0], tables[0]), (bases[1], tables[1]), shape, forward
+                sides = (views[0], views), (selected, [selected])
+                modes_side, points_side = (
+                    Rows(*side, table)
+                    for side, table in zip(sides if forward else sides[::-1], tables, strict=True)
                 )
+                shape = selected.shape[0], selected.shape[other], selected.shape[_X]
+                operation = self._lines[axis].bind(modes_side, points_side, shape, forward)
                 label = f"fft {_NAMES[axis]}"
                 graph.add(
                     operation,
@@ -326,27 +319,23 @@ class RouteTransform(Part):
         self, graph: StepGraph, array: Array, ways: list[_Way], target: Array
     ) -> None:
         """Record copies of a local array into the next layout."""
-        for way in ways:
-            self._record_copies(graph, array, way.pieces)
-            way.record_close(graph)
-        if not ways:
-            self._record_copies(graph, array, _whole(target))
-
-    def _record_copies(self, graph: StepGraph, array: Array, pieces: Pieces) -> None:
-        """Record copies of a local array into pieces."""
-        for slices, view in pieces:
-            part = array[slices]
-            pairs = [
-                (part[field].view(self._dtype), view[field].view(self._dtype))
-                for field in range(len(part))
-            ]
-            graph.add(
-                copy_boxes(self._device, pairs),
-                reads=[part],
-                writes=[view],
-                label="redistribute",
-                category="pack",
-            )
+        ends: list[_Way | None] = [*ways] or [None]
+        for way in ends:
+            for slices, view in way.pieces if way else _whole(target):
+                part = array[slices]
+                pairs = [
+                    (part[field].view(self._dtype), view[field].view(self._dtype))
+                    for field in range(len(part))
+                ]
+                graph.add(
+                    copy_boxes(self._device, pairs),
+                    reads=[part],
+                    writes=[view],
+                    label="redistribute",
+                    category="pack",
+                )
+            if way:
+                way.record_close(graph)
 
 
 class _Way:
@@ -439,32 +428,22 @@ def _ways(
         return tuple(result)
 
     return [
-        _Way(
-            route,
-            transport,
-            ExchangePlan(
-                plan.rank,
-                cut(plan.sends, chunk),
-                cut(plan.receives, chunk),
-                plan.send_size,
-                plan.receive_size,
-            ),
-            number,
-            boxes,
-            real,
+        _Way(route, transport, part, number, boxes, real)
+        for part in (
+            replace(plan, sends=cut(plan.sends, chunk), receives=cut(plan.receives, chunk))
+            for chunk in range(chunks)
         )
-        for chunk in range(chunks)
     ]
 
 
-def _divides(one: Stage, other: Stage) -> bool:
+def _divides(stage: Stage, following: Stage) -> bool:
     """Return whether columns can be transformed along z and y as they arrive, on all ranks.
 
     The blocks that a rank sends or receives must have ranges of x that are equal or disjoint.
     """
-    if not one.axes or not other.axes or _X in (one.axes[-1], other.axes[0]):
+    if not stage.axes or not following.axes or _X in (stage.axes[-1], following.axes[0]):
         return False
-    for mine, theirs in ((one.after, other.before), (other.before, one.after)):
+    for mine, theirs in ((stage.after, following.before), (following.before, stage.after)):
         for box in mine:
             met = (box.intersect(their) for their in theirs)
             ranges = sorted({(part.start[_X], part.stop[_X]) for part in met if part.size})

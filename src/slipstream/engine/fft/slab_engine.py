@@ -7,11 +7,11 @@ the columns, and some rows of the planes: a pass over planes has an exchange bet
 (`pencil_planes.py`).
 
 pass
-    One sweep over all planes or all columns of a rank. A pass over planes transforms along x and y,
-    a pass over columns along z. A transform (`SlabTransform`) is one pass of each kind. A solver's
-    step does more in the same passes: a pass over planes goes to physical space, multiplies the
-    fields at each point and comes back; a pass over columns comes to spectral space, updates the
-    modes and goes back.
+    One sweep over all planes or columns that a rank has. A pass over planes transforms along x and
+    y, a pass over columns along z. A transform (`SlabTransform`) is one pass of each kind. A step
+    of a solver does more in the same passes: a pass over planes goes to physical space, multiplies
+    the fields there and comes back; a pass over columns comes to spectral space, updates the modes
+    and goes back.
 range
     Either some kx (`KxRange`), or some planes (a chunk). The exchange of one range overlaps the
     computation of the next. Forward, with three chunks of planes::
@@ -60,12 +60,13 @@ from slipstream.engine.exchange import (
     pack_targets,
     packed_exchange,
 )
-from slipstream.engine.fft.line_transforms import ColumnPass, column_pass
+from slipstream.engine.fft.line_transforms import ColumnPass, Rows, column_pass
 from slipstream.engine.fft.pencil_planes import PencilPass
 from slipstream.engine.fft.plane_transforms import (
     PackedPlanes,
     PlaneBatches,
     PlanePass,
+    PlaneTask,
     PointOperation,
     PointProduct,
 )
@@ -115,10 +116,9 @@ def record_from_points(
     """Record the pass over planes that takes `fields` fields from physical space. Collective.
 
     `record_columns` comes next. `points` is this rank's array, or the operation that makes the
-    points of each batch: see `PlanePass.record_forward`.
+    points of each batch: see `PlaneTask`.
     """
-    for tile, exchanges, closing in _leaving_planes(graph, passes, fields, chunks):
-        tile.record_from_points(points, fields, exchanges, closing)
+    _record_planes(graph, passes, PlaneTask(0, fields, points), chunks)
 
 
 def record_to_points(
@@ -132,11 +132,9 @@ def record_to_points(
     """Record the pass over planes that takes `fields` fields to physical space, times a constant.
 
     `record_columns` comes before. `points` is this rank's array, or the operation that uses the
-    points of each batch: see `PlanePass.record_backward`.
+    points of each batch: see `PlaneTask`.
     """
-    for first, last in split(passes.geometry.planes, chunks):
-        for tile in passes.plane_tiles(graph, first, last, arriving=True):
-            tile.record_to_points(points, fields, scale)
+    _record_planes(graph, passes, PlaneTask(fields, 0, points, scale=scale), chunks)
 
 
 def record_through(
@@ -147,31 +145,30 @@ def record_through(
     `record_columns` comes before and after. `inputs` fields are transformed to physical space and
     `outputs` fields are transformed back. Without a product the values do not change.
     """
-    chunks = passes.plane_chunks
-    for tile, exchanges, closing in _leaving_planes(graph, passes, outputs, chunks):
-        product = product_of(tile.device) if product_of else None
-        tile.record_through(product, inputs, outputs, exchanges, closing)
+    _record_planes(graph, passes, PlaneTask(inputs, outputs), passes.plane_chunks, product_of)
 
 
-def _leaving_planes(
-    graph: StepGraph, passes: Passes, fields: int, chunks: int
-) -> Iterator[tuple[Any, Sequence[SlabExchange], StepGraph | None]]:
-    """Yield the tiles of a pass over planes that sends its fields in chunks.
-
-    Each comes with the exchanges of its chunk, and, for the last tile of a chunk, with the graph in
-    which it closes them.
-    """
+def _record_planes(
+    graph: StepGraph,
+    passes: Passes,
+    task: PlaneTask,
+    chunks: int,
+    product_of: ProductOf | None = None,
+) -> None:
+    """Record a pass over planes in chunks; the last tile of a chunk closes its exchanges."""
     for chunk, (first, last) in enumerate(split(passes.geometry.planes, chunks)):
         exchanges = [
-            passes.exchange(kx, range(fields), True, chunk, chunks)
-            for kx in range(len(passes.geometry.ranges))
+            passes.exchange(kx, range(task.outputs), True, chunk, chunks)
+            for kx in range(len(passes.geometry.ranges) if task.leaves else 0)
         ]
-        for one in exchanges:
-            one.targets.record_open(graph, "transpose")
-        for tile in passes.plane_tiles(graph, first, last):
-            yield tile, exchanges, graph if tile.high == last else None
-        for one in exchanges if first == last else ():
-            one.targets.record_close(graph, "transpose")
+        for exchange in exchanges:
+            exchange.targets.record_open(graph, "transpose")
+        for tile in passes.plane_tiles(graph, first, last, arriving=not task.leaves):
+            if product_of is not None:
+                task = replace(task, product=product_of(tile.device))
+            tile.record(task, exchanges, graph if tile.high == last else None)
+        for exchange in exchanges if first == last else ():
+            exchange.targets.record_close(graph, "transpose")
 
 
 def record_columns(
@@ -207,8 +204,8 @@ def record_columns(
         ]
         for kx in range(len(passes.geometry.ranges))
     ]
-    for one in itertools.chain(*exchanges):
-        one.targets.record_open(graph, "transpose")
+    for exchange in itertools.chain(*exchanges):
+        exchange.targets.record_open(graph, "transpose")
     for kx, leaving in enumerate(exchanges):
         for tile in passes.column_tiles(graph, kx, forward or arrived, len(fields)):
             tile.signs = signs
@@ -225,8 +222,8 @@ def record_columns(
     # The first chunks of all ranges are sent before the later ones. Passes transform them while the
     # later ones are exchanged. A rank with the columns of one range sends to other ranks first.
     for chunk, of_chunk in enumerate(zip(*exchanges, strict=True)):
-        for one in of_chunk if chunk or passes.geometry.apart else ():
-            one.targets.record_close(graph, "transpose")
+        for exchange in of_chunk if chunk or passes.geometry.apart else ():
+            exchange.targets.record_close(graph, "transpose")
 
 
 class Passes(Protocol):
@@ -272,7 +269,7 @@ class Passes(Protocol):
 
 
 class SlabEngine:
-    """Working arrays of a rank, exchanges between them, and the passes over them in place.
+    """A rank's working arrays, exchanges between them, and the passes over them in place.
 
     It transforms at most `fields` fields together, in `batches` of planes. By default the points
     of one batch exist at a time, in working memory.
@@ -281,23 +278,17 @@ class SlabEngine:
     exchange: into the memory of other ranks if `store` is true and the transport supports it, else
     into a buffer, packed. If not `works`, the engine has the arrays and exchanges for other passes.
 
-    Small blocks of all fields of a step's exchange are one message to each rank, without packing:
+    Small blocks of all fields of a step's exchange are one message per rank, without packing:
     "rows", or "planes" of a block, are side by side in it for all fields. The layout then depends
     on the number of fields, so passes cannot work in place: they read the array that an exchange
     writes, and write the array that an exchange reads. The passes of this engine use rows, other
     passes planes, which they copy in long runs. Pencils whose planes and columns need no exchange
     have such rows too, in place: the pass along y takes all fields of a row together.
 
-    The attribute `beside` is "rows" or "planes", or "" if fields are separate.
-
-    Attributes
-    ----------
-    columns : list of array, shape (fields, nz, ky of this rank, row)
-        The results of forward transforms by range of kx: all nz modes, unnormalised. Modes that
-        truncation discards are undefined.
-    planes : list of array, shape (fields, planes_size)
-        Packed planes, by range of kx. They share the memory of the columns on one rank, and if
-        other ranks store everything that this rank receives.
+    The attribute `beside` is "rows" or "planes", or "" if fields are separate. By range of kx,
+    `columns` are the results of forward transforms, (fields, nz, ky of this rank, row), with
+    undefined values where truncation discards modes; `planes` are packed, (fields, planes_size),
+    in the same memory on one rank, and if other ranks store everything that this rank receives.
     """
 
     goes_ahead = False
@@ -371,12 +362,13 @@ class SlabEngine:
         """Return memory for the planes, and for the columns, of all ranges. Collective."""
         transport, parts = self._transport, [one.geometry for one in self.geometry.ranges]
         empty = transport.empty if transport else self.devices[0].empty
-        sizes = [self.geometry.field_size] * 2
         if self._store is None:
             sizes = [
-                sum(one.planes_size for one in parts),
-                sum(math.prod(one.columns_shape) for one in parts),
+                sum(part.planes_size for part in parts),
+                sum(math.prod(part.columns_shape) for part in parts),
             ]
+        else:
+            sizes = [self.geometry.field_size] * 2
         if self.beside:
             sizes = [max(sizes)] * 2
         columns = empty((fields, sizes[1]), dtype)
@@ -389,13 +381,10 @@ class SlabEngine:
         """Return the planes and the columns of each range, contiguous in their memory."""
         (packed, stored), planes, columns = self._memory, [], []
         low = start = 0
-        for one in self.geometry.ranges:
-            high, stop = (
-                low + one.geometry.planes_size,
-                start + math.prod(one.geometry.columns_shape),
-            )
+        for part in (kx.geometry for kx in self.geometry.ranges):
+            high, stop = low + part.planes_size, start + math.prod(part.columns_shape)
             planes.append(packed[:, low:high])
-            columns.append(stored[:, start:stop].reshape(len(stored), *one.geometry.columns_shape))
+            columns.append(stored[:, start:stop].reshape(len(stored), *part.columns_shape))
             low, start = high, stop
         return planes, columns
 
@@ -439,7 +428,7 @@ class SlabEngine:
 
     def exchange_memory(self) -> tuple[Array, Array]:
         """Return the memory that exchanges read and write, as bytes."""
-        source, target = (one.reshape(-1).view(np.uint8) for one in self._memory)
+        source, target = (memory.reshape(-1).view(np.uint8) for memory in self._memory)
         return source, target
 
     def with_memory(self, memory: Array) -> SlabEngine:
@@ -520,22 +509,27 @@ class SlabEngine:
         if (kx, chunks) not in self._plans:
             self._plans[kx, chunks] = geometry.plan.split(chunks)
         plan, all_blocks = self._plans[kx, chunks][chunk], geometry.plan
-        if self.beside:
-            return self._exchange_of_all(key, plan if forward else plan.reversed(), len(fields))
-        own = slice(fields.start, fields.stop)
-        source, target = self.planes[kx][own], self.columns[kx][own]
-        target = target.reshape(len(target), -1)
         if not forward:
             plan, all_blocks = plan.reversed(), all_blocks.reversed()
-            source, target = target, source
-        pairs = list(zip(source, target, strict=True))
+        if self.beside:
+            # Whole arrays, with fields side by side.
+            plan = plan.of_fields(len(fields))
+            leaving, arriving = (memory.reshape(-1) for memory in self._memory)
+            source, target = leaving[: plan.send_size], arriving[: plan.receive_size]
+            pairs = [(source, target)]
+        else:
+            part = slice(fields.start, fields.stop)
+            source, target = self.planes[kx][part], self.columns[kx][part]
+            target = target.reshape(len(target), -1)
+            source, target = (source, target) if forward else (target, source)
+            pairs = list(zip(source, target, strict=True))
         targets = (
             packed_exchange(self._transport, plan, pairs)
-            if whole
+            if whole or self.beside
             else pack_targets(self._transport, plan, pairs, self._store is not False)
         )
         self._exchanges[key] = SlabExchange(targets, source)
-        if whole or not has_tables:
+        if whole or self.beside or not has_tables:
             return self._exchanges[key]
         # Tables are made for whole blocks; a chunk has a part of each.
         starts = {block.peer: block.offset for block in all_blocks.sends}
@@ -553,22 +547,9 @@ class SlabEngine:
         self._exchanges[key] = SlabExchange(targets, source, tables, blocks)
         return self._exchanges[key]
 
-    def _exchange_of_all(
-        self, key: tuple[Any, ...], plan: ExchangePlan, fields: int
-    ) -> SlabExchange:
-        """Return the exchange of whole arrays with fields side by side."""
-        plan = plan.of_fields(fields)
-        source, target = (
-            memory.reshape(-1)[:size]
-            for memory, size in zip(self._memory, (plan.send_size, plan.receive_size), strict=True)
-        )
-        targets = packed_exchange(self._transport, plan, [(source, target)])
-        self._exchanges[key] = SlabExchange(targets, source)
-        return self._exchanges[key]
-
 
 def chunks_of_step(geometry: PlaneGeometry, dtype: np.dtype, device: Device) -> int:
-    """Return the number of chunks of planes in which a step sends fields on a device."""
+    """Return the number of chunks of planes in which a device sends the fields of a step."""
     size = geometry.block_size * dtype.itemsize
     sent = size * (geometry.ranges[0].geometry.ranks - 1)
     for least, least_sent, chunks in CHUNKS_FROM[device.processor]:
@@ -607,59 +588,33 @@ class PlaneTile:
         self._packed, self.low, self.high, self._first = packed, low, high, first
         self._range = first, first + high - low
 
-    def record_through(
-        self,
-        product: PointProduct | None,
-        inputs: int,
-        outputs: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
+    def record(
+        self, task: PlaneTask, exchanges: Sequence[SlabExchange], closing: StepGraph | None
     ) -> None:
-        """Record the transform to physical space, the product there, and the transform back.
+        """Record a task.
 
-        `inputs` fields are transformed to physical space and `outputs` fields back. The last tile
-        of a chunk gets the graph `closing`: there it closes the exchange of each range of kx, as
-        soon as it has written the planes of that range.
+        The last tile of a chunk gets the graph `closing`: there it closes the exchange of each
+        range of kx, as soon as it has written the planes of that range.
         """
+        transforms, product = self._transforms, task.product
         if product is not None and self.low > self._first:
-            rows = (self.low - self._first) * self._transforms.geometry.plane_points[0]
-            product = replace(product, maxima=product.maxima[rows:])
-        sources, targets = self._arriving(inputs), self._leaving(outputs, exchanges, closing)
-        self._transforms.record_through(self.work, sources, targets, product, *self._range)
-
-    def record_from_points(
-        self,
-        points: Array | PointOperation,
-        fields: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
-    ) -> None:
-        """Record the transform of `fields` fields from physical space; see `record_through`."""
-        targets = self._leaving(fields, exchanges, closing)
-        self._transforms.record_forward(self.work, targets, points, *self._range)
-
-    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
-        """Record the transform of `fields` fields to physical space."""
-        sources = self._arriving(fields)
-        self._transforms.record_backward(self.work, sources, points, *self._range, scale)
-
-    def _arriving(self, fields: int) -> list[PackedPlanes]:
-        packed = (one(fields, False) for one in self._packed)
-        return [self._transforms.packed(number, planes) for number, planes in enumerate(packed)]
-
-    def _leaving(
-        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
-    ) -> list[PackedPlanes]:
-        result = []
-        for number, one in enumerate(exchanges):
-            planes, close = self._packed[number](fields, True), None
+            rows = (self.low - self._first) * transforms.geometry.plane_points[0]
+            task = replace(task, product=replace(product, maxima=product.maxima[rows:]))
+        sources = [
+            transforms.packed(number, packed(task.inputs, False))
+            for number, packed in enumerate(self._packed if task.arrives else ())
+        ]
+        targets = []
+        for number, exchange in enumerate(exchanges):
+            planes, close = self._packed[number](task.outputs, True), None
             if closing is not None:
-                close = partial(one.targets.record_close, closing, "transpose")
-            if one.tables is None:
-                result.append(self._transforms.packed(number, planes, close))
-            else:
-                result.append(PackedPlanes(planes, one.tables, one.places, close))
-        return result
+                close = partial(exchange.targets.record_close, closing, "transpose")
+            targets.append(
+                transforms.packed(number, planes, close)
+                if exchange.tables is None
+                else PackedPlanes(planes, exchange.tables, exchange.places, close)
+            )
+        transforms.record(self.work, task, sources, targets, *self._range)
 
 
 class ColumnTile:
@@ -710,13 +665,13 @@ class ColumnTile:
         """Record the start of the backward transform of a spectral field into some columns."""
         part, columns = self.part(source), self.leaving[fields]
         self.record_in([part])
-        place = None
+        stored = None
         if exchanges[0].tables is not None:
             # One operation stores all chunks of planes, since their tables are the same.
             blocks = [block for one in exchanges for _, block in one.blocks]
             accessed = [block[:, self.low : self.high] for block in blocks]
-            place = exchanges[0].source, exchanges[0].tables, self.low, accessed
-        self._transforms.record_backward(self.work, part, columns, place, self.signs.leaving)
+            stored = Rows(exchanges[0].source, accessed, exchanges[0].tables, self.low)
+        self._transforms.record_backward(self.work, part, columns, stored, self.signs.leaving)
 
     def record_update(self, update: ColumnUpdate) -> TileUpdate:
         """Record an update of the tile's modes, and return it."""

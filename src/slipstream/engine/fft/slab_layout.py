@@ -1,4 +1,4 @@
-"""Geometry of the slab transform: the planes, columns and modes of each rank, and their layout.
+"""Geometry of the slab transform: planes, columns and modes of a rank, and their layout.
 
 Arrays are indexed [z, y, x]. In physical space each rank has a slab of z planes. After the
 transforms in x and y, a rank has some planes of all kept (ky, kx); one exchange later all z of
@@ -67,25 +67,21 @@ class PackedBlocks:
         return planes * (np.cumsum(sizes) - sizes), sizes
 
     def packed_blocks(self, planes: int | None = None) -> list[tuple[int, int]]:
-        """Return the start of each rank's block among packed planes, and its size per plane.
-
-        The arrays hold `planes` planes, by default all of this rank.
-        """
+        """Return the start of each rank's block among `planes` planes, and its size per plane."""
         starts, sizes = self._starts_and_sizes(planes)
         return list(zip(starts.tolist(), sizes.tolist(), strict=True))
 
     def packed_block(self, rank: int, planes: int | None = None) -> tuple[int, int]:
-        """Return that of one rank."""
+        """Return the start and size of the block of one rank."""
         starts, sizes = self._starts_and_sizes(planes)
         return int(starts[rank]), int(sizes[rank])
 
     def packed_runs(
         self, planes: int | None = None, apart: int | None = None
     ) -> list[tuple[int, int, int]]:
-        """Return runs of contiguous blocks of equal size: start, size and count.
+        """Return runs of contiguous blocks of equal size: start, size per plane and count.
 
-        Sizes are per plane, as in `packed_blocks`. Thousands of ranks make two or three runs; the
-        block for rank `apart` is in none.
+        Thousands of ranks make two or three runs; the block for rank `apart` is in none.
         """
         starts, sizes = self._starts_and_sizes(planes)
         kept = sizes > 0
@@ -158,7 +154,7 @@ class PlaneGeometry:
         self.row_alignment = row_alignment
         self.plane_points, self.x_modes, self.flat = shape[1:], modes[2], False
         self.spectral_shape = tuple(m.count for m in modes)
-        self.physical_boxes = self._slabs(shape, 0)
+        self.physical_boxes: Sequence[Box] = slabs(shape, 0, self.workers, ranks)
         self.physical_box = self.physical_boxes[rank]
         self.planes = self.physical_box.shape[0]
         self.row = -(-modes[2].count // row_alignment) * row_alignment
@@ -169,9 +165,6 @@ class PlaneGeometry:
     def ranges(self) -> Sequence[KxRange]:
         """The ranges of kx."""
         return self._ranges
-
-    def _slabs(self, shape: tuple[int, ...], axis: int) -> Sequence[Box]:
-        return slabs(shape, axis, self.workers, self.ranks)
 
     @cached_property
     def field_size(self) -> int:
@@ -196,15 +189,14 @@ class PlaneGeometry:
 
     @cached_property
     def most_ky(self) -> int:
-        """The largest number of ky of a range on a rank."""
+        """The largest number of ky that a rank has of a range."""
         return max(int(one.geometry.part_counts.max()) for one in self.ranges)
 
 
 class SlabGeometry(PlaneGeometry, PackedBlocks):
     """Boxes, exchange plan and row tables of one rank, for one range of kx.
 
-    `ky` are the first ky of each rank, and the end of the last rank's; by default ranks have equal
-    numbers.
+    `ky` are the first and last ky of ranks; by default ranks have equal numbers.
     """
 
     def __init__(
@@ -219,14 +211,14 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
     ) -> None:
         super().__init__(shape, modes, rank, ranks, row_alignment, workers)
         mixed = (shape[0], self.spectral_shape[1], self.row)
-        self.plane_boxes = self._slabs(mixed, 0)
+        self.plane_boxes = slabs(mixed, 0, self.workers, ranks)
         self.column_boxes, self.spectral_boxes = (
-            self._slabs(sizes, 1)
+            slabs(sizes, 1, self.workers, ranks)
             if ky is None
             else tuple(whole(sizes).with_range(1, low, high) for low, high in ky)
             for sizes in (mixed, self.spectral_shape)
         )
-        # Parts are ranges of ky: the first of each rank, and their number.
+        # Parts are ranges of ky.
         parts = list(ky or split(mixed[1], self.workers))
         parts += [(0, 0)] * (ranks - len(parts))
         PackedBlocks.__init__(self, self.planes, self.row, parts)
@@ -264,16 +256,12 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
     def plane_rows(
         self, planes: int | None = None, starts: dict[int, int] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Tables for `gather_scatter.hpp`: row y of plane z lies at ``offset[y] + z * pitch[y]``.
-
-        The arrays hold `planes` planes, by default all of this rank; or their blocks start at the
-        elements `starts`, by rank.
-        """
+        """Return the tables of `packed_rows` for all ky."""
         return self.spread_ky(*self.packed_rows(planes, starts))
 
     def spread_ky(self, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Extend tables over the kept ky to all of them."""
-        return self._spread(self.modes[1], offset, pitch)
+        return _spread(self.modes[1], offset, pitch)
 
     def column_blocks(self, starts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return tables of the columns layout whose blocks start at given elements, by rank.
@@ -294,20 +282,11 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
         Mode z of the ky-th column is at ``offset[z] + ky * pitch[z]``.
         """
         offset = z * np.arange(self.spectral_shape[0], dtype=np.int64)
-        return self._spread(self.modes[0], offset, np.full_like(offset, y))
+        return _spread(self.modes[0], offset, np.full_like(offset, y))
 
     def packed_size(self, planes: int) -> int:
         """Return the number of complex elements of `planes` packed planes of one field."""
         return planes * self.spectral_shape[1] * self.row
-
-    @staticmethod
-    def _spread(
-        modes: Modes, offset: np.ndarray, pitch: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Extend tables over the kept modes to all modes."""
-        positions = modes.positions()
-        offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
-        return offset, pitch
 
 
 class PencilGeometry(PlaneGeometry):
@@ -408,8 +387,7 @@ def pencil_grid(
 ) -> tuple[int, int] | None:
     """Return the parts along z and y of the most even process grid.
 
-    None if no grid has work for all ranks. Among equal grids it is the one with the fewest ranks in
-    one exchange.
+    None if no grid has work for all ranks. Of equal grids, it has the fewest ranks in one exchange.
     """
     (nz, ny, _), (_, ky, kx) = shape, (m.count for m in modes)
     pairs = -(-ny // 2)
@@ -469,6 +447,13 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
     plane_rows = PackedBlocks.packed_rows
 
 
+def _spread(modes: Modes, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Extend tables over the kept modes to all modes."""
+    positions = modes.positions()
+    offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
+    return offset, pitch
+
+
 def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, high: int) -> Any:
     """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
 
@@ -477,13 +462,10 @@ def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, h
     """
     start, size, count = run
     if packed.ndim == 3:
-        row = packed.shape[2]
-        start, size = start // row, size // row
-        rows = packed[:, start : start + count * held * size]
-        blocks = rows.reshape(len(packed), count, held * size, row)
-        return blocks[:, :, low * size : high * size]
+        start, size = start // packed.shape[2], size // packed.shape[2]
     part = packed[:, start : start + count * held * size]
-    return part.reshape(len(packed), count, held * size)[:, :, low * size : high * size]
+    blocks = part.reshape(len(packed), count, held * size, *packed.shape[2:])
+    return blocks[:, :, low * size : high * size]
 
 
 def planes_beside(
@@ -547,7 +529,7 @@ def pencil_geometry(
     boxes: Sequence[Box],
     workers: int | None = None,
 ) -> PlaneGeometry | None:
-    """Return planes whose modes go to one box for each rank, of any ky and some ranges of kx.
+    """Return planes whose modes go to boxes of any ky and some ranges of kx, by rank.
 
     None if ranges of kx overlap, or if boxes divide kz.
     """
@@ -559,10 +541,11 @@ def pencil_geometry(
     result = PlaneGeometry(shape, modes, rank, ranks, workers=workers)
     result.apart = len(ends) > 1
     for start, stop in ends:
-        mine = [(box.start[2], box.stop[2]) == (start, stop) for box in boxes]
         ky = [
-            (box.start[1], box.stop[1]) if own and box.size else (0, 0)
-            for own, box in zip(mine, boxes, strict=True)
+            (box.start[1], box.stop[1])
+            if box.size and (box.start[2], box.stop[2]) == (start, stop)
+            else (0, 0)
+            for box in boxes
         ]
         for low, high in _without_gap(modes[2]):
             low, high = max(low, start), min(high, stop)

@@ -48,22 +48,14 @@ _PLANE_TILES, _PLANE_TILE = 32, 16 << 20
 
 @dataclass(frozen=True)
 class TileShape:
-    """The largest tile of each pass.
-
-    Attributes
-    ----------
-    planes : int
-        Planes of a pass over planes.
-    ky, row : int
-        ky of a pass over columns, and elements of the rows of their modes.
-    kx, rows : int or None
-        If tiles are smaller than planes: modes along x of the pass along y, and rows of points of
-        the pass along x. None if y and x are transformed in the same tile.
-    """
+    """The largest tile of each pass."""
 
     planes: int
+    # Of a pass over columns; `row` is the number of elements of their rows of modes.
     ky: int
     row: int
+    # Of tiles smaller than planes: modes along x of the pass along y, and rows of points of the
+    # pass along x. None if y and x are transformed in the same tile.
     kx: int | None = None
     rows: int | None = None
 
@@ -75,7 +67,7 @@ class TileShape:
 
 @dataclass(frozen=True)
 class TileNeeds:
-    """The numbers that determine the memory of the tiles of a step."""
+    """The numbers that determine the memory of tiles."""
 
     geometry: PlaneGeometry
     dtype: np.dtype
@@ -128,13 +120,13 @@ class TileNeeds:
     def slot_bytes(self, shape: TileShape, device: Device) -> int:
         """Return the bytes of a slot that holds a tile of any pass."""
         size, columns = self.dtype.itemsize, 0
-        for one in (of_kx.geometry for of_kx in self.geometry.ranges):
-            kz, _, nx = one.spectral_box.shape
-            ky, row = shape.ky, min(one.row, shape.row)
+        for part in (of_kx.geometry for of_kx in self.geometry.ranges):
+            kz, _, nx = part.spectral_box.shape
+            ky, row = shape.ky, min(part.row, shape.row)
             # Every part may need a little more to be aligned.
             spectral = self.spectral * (aligned(kz * ky * row * size) + ALIGNMENT)
             spectral += aligned(self.reals * kz * ky * min(nx, row) * size // 2)
-            columns = max(columns, self._columns(one, shape) + spectral)
+            columns = max(columns, self._columns(part, shape) + spectral)
         return max(columns, *self._bytes_of_planes(shape, device))
 
     def _bytes_of_planes(self, shape: TileShape, device: Device) -> Iterator[int]:
@@ -150,13 +142,11 @@ class TileNeeds:
             return
         ny, (_, ky, kx) = self.geometry.shape[1], self.geometry.spectral_shape
         # A library transforms columns along y in separate memory.
-        sides = ky, ny, *([] if self._line_along_y(device).tiled else [ny])
+        line = LineTransform(device, "y", ny, self.dtype)
+        sides = ky, ny, *([] if line.tiled else [ny])
         yield sum(aligned(self.fields * planes * one * shape.kx * size) for one in sides)
         rows = self.fields * planes * shape.rows
         yield aligned(rows * kx * size) + aligned(rows * self.row_bytes(padded=self.given))
-
-    def _line_along_y(self, device: Device) -> LineTransform:
-        return LineTransform(device, "y", self.geometry.shape[1], self.dtype)
 
     def bytes_beside(self, shape: TileShape, device: Device, streaming: Streaming) -> int:
         """Return the bytes on a device outside the slots, without a library's scratch."""
@@ -166,7 +156,7 @@ class TileNeeds:
         return self.constants + len(streaming.lanes) * of_lane
 
     def batches(self, device: Device, shape: TileShape) -> PlaneBatches:
-        """Return the batches of a tile's planes, or rows; a tile is in one lane of a device."""
+        """Return the batches of a tile's planes, or rows; a tile is in a single lane."""
         geometry: PlaneGeometry = self.geometry
         planes = shape.planes
         if shape.rows is not None:
@@ -192,7 +182,7 @@ def row_unit(device: Device, rows: int) -> int:
 
 
 class SlabWorker:
-    """The transforms of tiles in one lane of a device, one after the other; a `Worker`.
+    """The transforms of tiles in one lane, one after the other; a `Worker`.
 
     Planes are sent in `chunks` chunks. If tiles are smaller than a plane, `line` transforms along
     y, and `planes` transforms rows of points.
@@ -247,10 +237,11 @@ class SlabWorker:
     def plan(self, slot: Slot[SlabWorker]) -> None:
         g, needs, shape = self._needs.geometry, self._needs, self.shape
         # The sizes of tiles of planes, or of units of rows.
-        sizes = {one for length in self._chunks for one in _sizes(length, shape.planes)}
-        if self.line is not None:
+        sizes = {size for length in self._chunks for size in _sizes(length, shape.planes)}
+        if self.line is not None and shape.kx is not None:
             sizes = {self.planes.geometry.planes}
-            self._plan_along_y(slot)
+            if not self.line.tiled:
+                self._plan_along_y(slot, self.line, shape.kx)
         for size in sizes:
             if not needs.given:
                 self.planes.plan(self._product, needs.inputs, needs.products, size)
@@ -259,8 +250,8 @@ class SlabWorker:
                 points = needs.fields, size, *self.planes.geometry.plane_points
                 self.planes.plan_points(placed_points(slot, points, needs.point_dtype, padded))
                 slot.clear()
-        for columns, one in zip(self.columns, g.ranges, strict=True):
-            _, all_ky, row = one.geometry.columns_shape
+        for columns, kx_range in zip(self.columns, g.ranges, strict=True):
+            _, all_ky, row = kx_range.geometry.columns_shape
             width = min(row, shape.row)
             for fields, size, part in itertools.product(
                 {needs.inputs, needs.products}, _sizes(all_ky, shape.ky), _sizes(row, width)
@@ -270,19 +261,15 @@ class SlabWorker:
                 columns.plan(place[:fields, :, :size, :part])
                 slot.clear()
 
-    def _plan_along_y(self, slot: Slot[SlabWorker]) -> None:
-        """Plan a library's transforms along y, if any."""
+    def _plan_along_y(self, slot: Slot[SlabWorker], line: LineTransform, kx: int) -> None:
+        """Plan a library's transforms along y."""
         needs, shape = self._needs, self.shape
-        if self.line is None or shape.kx is None or self.line.tiled:
-            return
-        place = needs.fields, shape.planes, needs.geometry.shape[1], shape.kx
-        widths = {
-            size for one in needs.pencils.columns_along_y for size in _sizes(one.row, shape.kx)
-        }
+        size_of_slot = needs.fields, shape.planes, needs.geometry.shape[1], kx
+        widths = {size for one in needs.pencils.columns_along_y for size in _sizes(one.row, kx)}
         for fields, part in itertools.product({needs.inputs, needs.products}, widths):
             for planes in _sizes(needs.geometry.planes, shape.planes):
                 slot.clear()
-                self.line.plan(slot.place(place, needs.dtype)[:fields, :planes, :, :part])
+                line.plan(slot.place(size_of_slot, needs.dtype)[:fields, :planes, :, :part])
         slot.clear()
 
 
@@ -339,12 +326,7 @@ class SlabTiles:
     def planned(self, limit: int) -> tuple[int, int]:
         """Return the number of tiles of a pass, and the number of ky whose columns stay.
 
-        Nothing is allocated, so a library's work area is not counted.
-
-        Raises
-        ------
-        InputError
-            If no tiles fit.
+        Nothing is allocated, so a library's work area is not counted. `InputError` if no tiles fit.
         """
         for count in self._counts():
             left = limit - self._bytes(count)
@@ -460,13 +442,13 @@ class SlabTiles:
         size = self._slot_bytes(count)
         home, stages = self.home, streaming.copies == "packed"
         if isinstance(home, FileHome):
-            home, stages = home.host, any(one.kind != "cpu" for one in self.devices)
+            home, stages = home.host, any(tile_device.kind != "cpu" for tile_device in self.devices)
         packed = 2 * size * streaming.slots if stages else 0
         if packed > home.memory_free():
             raise InputError(
                 f"{self.key.partition('memory')[0]}streaming: packed copies take "
-                f"{bytes_text(packed)} of the host, of which "
-                f"{bytes_text(home.memory_free())} are free; cut more tiles, or leave "
+                f"{bytes_text(packed)} of the host, which has "
+                f"{bytes_text(home.memory_free())} free; cut more tiles, or leave "
                 "copies out"
             )
         chunks = self.chunks(count)
@@ -477,14 +459,14 @@ class SlabTiles:
         return TileSlots(
             [
                 TileDevice(
-                    one,
+                    tile_device,
                     self.home,
                     streaming,
                     size,
-                    worker_of(one),
-                    self._beside(count, one),
+                    worker_of(tile_device),
+                    self._beside(count, tile_device),
                     limit,
                 )
-                for one in self.devices
+                for tile_device in self.devices
             ]
         )

@@ -73,7 +73,7 @@ def derivative(
         return _scaled(fft, u_hat, (-1) ** (order // 2) * np.asarray(k, float) ** order)
     factor = (1j * k) ** order
     if order % 2 and modes.has_nyquist:
-        # The Nyquist mode has no partner of opposite sign.
+        # The Nyquist mode lacks a partner of opposite sign.
         number = _along(modes.wavenumbers(), axis, fft.output_box)
         factor = np.where(2 * abs(number) == modes.size, 0, factor)
     return _scaled(fft, u_hat, factor.real if order % 2 == 0 else factor)
@@ -157,13 +157,13 @@ def _lengths(
     if lengths is None:
         return [None] * count
     is_one = not isinstance(lengths, str) and not np.iterable(lengths)
-    given: list[Any] = [lengths] * count if is_one else list(lengths)  # type: ignore[arg-type]
-    if len(given) != count or not all(is_finite(one) and one > 0 for one in given):
+    per_axis: list[Any] = [lengths] * count if is_one else list(lengths)  # type: ignore[arg-type]
+    if len(per_axis) != count or not all(is_finite(one) and one > 0 for one in per_axis):
         raise InputError(
             f"lengths {lengths!r}; accepted: a positive number, or one for each of the {count} "
             "axes that are transformed"
         )
-    return given
+    return per_axis
 
 
 def _scaled(fft: DistributedFFT, array: Array, factor: np.ndarray) -> npt.NDArray[Any]:

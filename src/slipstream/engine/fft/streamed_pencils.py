@@ -1,6 +1,6 @@
 """Tiles smaller than a plane, of fields on the host: the passes along y and along x.
 
-If whole planes do not fit on a device, or belong to several ranks, a pass over planes has three
+If whole planes do not fit on the device, or belong to several ranks, a pass over planes has three
 steps: tiles of some kx are transformed along y, from packed planes to rows of modes on the host;
 tiles of rows are transformed along x to physical space, multiplied, and transformed back; and tiles
 of some kx are transformed back along y. Pieces of a few planes follow each other. With pencils
@@ -10,7 +10,7 @@ and exchanges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +20,9 @@ from slipstream.engine.array_types import Array
 from slipstream.engine.decomposition import Box
 from slipstream.engine.exchange import PackTargets
 from slipstream.engine.fft.device_exchange import crossing, placed_points
+from slipstream.engine.fft.line_transforms import Rows
 from slipstream.engine.fft.pencil_planes import LEAST_BLOCK, BlockRun, Piece, PieceExchange
-from slipstream.engine.fft.plane_transforms import PackedPlanes, PointOperation, PointProduct
+from slipstream.engine.fft.plane_transforms import PackedPlanes, PlaneTask, PointOperation
 from slipstream.engine.fft.slab_layout import (
     PackedBlocks,
     PencilGeometry,
@@ -75,13 +76,11 @@ class PackedPart:
 
     def record_in(self, fields: int) -> None:
         """Record copies from the host."""
-        for packed, on_host in self._pairs(fields, leaves=False):
-            self._slot.record_in(self._graph, packed, on_host)
+        record_copies(self._graph, self._slot, self._pairs(fields, leaves=False), True)
         g, resident = self._g, self._host.resident[self._kx]
         packed = self._planes_of_rank(g.rank, fields)
         resident.record_in(self._slot.work(self._graph), packed, self.low, self._columns)
-        for of_tile, own in self._own_pairs(fields, leaves=False):
-            self._slot.record_in(self._graph, of_tile, own)
+        record_copies(self._graph, self._slot, self._own_pairs(fields, leaves=False), True)
 
     def record_out(self, fields: int, targets: PackTargets) -> None:
         """Record copies to the memory of an exchange."""
@@ -89,13 +88,11 @@ class PackedPart:
         resident = self._host.resident[self._kx]
         if not targets.stores:
             # Planes are packed already, except perhaps for the block of this rank itself.
-            for packed, on_host in self._pairs(fields, leaves=True):
-                self._slot.record_out(self._graph, on_host, packed)
+            record_copies(self._graph, self._slot, self._pairs(fields, leaves=True), False)
         if self._host.leaves_whole:
             packed = self._planes_of_rank(g.rank, fields)
             resident.record_out(self._slot.work(self._graph), packed, low, self._columns)
-            for of_tile, own in self._own_pairs(fields, leaves=True):
-                self._slot.record_out(self._graph, own, of_tile)
+            record_copies(self._graph, self._slot, self._own_pairs(fields, leaves=True), False)
             return
         z, planes = g.physical_box.start[0] + low, self.high - low
         first_x, last_x, _ = self._columns.indices(g.row)
@@ -135,27 +132,27 @@ class PackedPart:
         g, held, low, high = self._g, self._blocks.planes, self.low, self.high
         runs = self._blocks.packed_runs(None, g.rank), g.packed_runs(None, g.rank)
         for run, run_on_host in zip(*runs, strict=True):
-            own = planes_of_run(self.array[:fields], run, held, 0, high - low)
+            in_slot = planes_of_run(self.array[:fields], run, held, 0, high - low)
             there = self._host.planes_of_run(self._kx, fields, leaves, run_on_host, low, high)
             if self._is_whole:
-                yield own.reshape(there.shape), there
+                yield in_slot.reshape(there.shape), there
                 continue
-            own, there = (
+            in_slot, there = (
                 one.reshape(*there.shape[:3], -1, row)
-                for one, row in ((own, self._blocks.row), (there, g.row))
+                for one, row in ((in_slot, self._blocks.row), (there, g.row))
             )
-            yield from field_by_field(own[..., self._own], there[..., self._columns])
+            yield from field_by_field(in_slot[..., self._own], there[..., self._columns])
 
 
-def field_by_field(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
+def field_by_field(first: Array, second: Array) -> Iterator[tuple[Array, Array]]:
     """Yield two views (fields, blocks, planes, rows, row), by field if copies need it.
 
     Copies take up to four axes that cannot be merged.
     """
-    if one.shape[2] == 1:
-        yield one[:, :, 0], other[:, :, 0]
+    if first.shape[2] == 1:
+        yield first[:, :, 0], second[:, :, 0]
         return
-    yield from zip(one, other, strict=True)
+    yield from zip(first, second, strict=True)
 
 
 def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int) -> Array:
@@ -164,6 +161,17 @@ def tile_blocks(packed: Array, blocks: PackedBlocks, run: BlockRun, planes: int)
     found = planes_of_run(packed, (start, size, run.count), blocks.planes, 0, planes)
     result: Array = found.reshape(len(packed), run.count, planes, size)
     return result
+
+
+def record_copies(
+    graph: StepGraph, slot: Slot[SlabWorker], pairs: Iterable[tuple[Array, Array]], inward: bool
+) -> None:
+    """Record copies between arrays in a slot and on the host."""
+    for in_slot, on_host in pairs:
+        if inward:
+            slot.record_in(graph, in_slot, on_host)
+        else:
+            slot.record_out(graph, on_host, in_slot)
 
 
 def record_store(
@@ -187,85 +195,61 @@ class DividedPlanes:
         self._graph, self._passes, self.low, self.high = graph, passes, low, high
         self._host, self.device = passes.fields, passes.devices[0]
 
-    def record_through(
-        self,
-        product: PointProduct | None,
-        inputs: int,
-        outputs: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
+    def record(
+        self, task: PlaneTask, exchanges: Sequence[SlabExchange], closing: StepGraph | None
     ) -> None:
-        for piece in self._pieces():
-            self._record_to_rows(inputs, piece)
+        pieces = self._passes.pieces
+        for piece in pieces.of_range(self.low, self.high):
+            of_piece, staged = task, callable(task.points)
+            if staged:
+                fields = max(task.inputs, task.outputs)
+                of_piece = replace(task, points=self._passes.staged_points(fields, piece))
+            if staged and task.leaves:
+                self._record_at_home(task.points, of_piece.points, piece, fills=True)
+            if task.arrives:
+                self._record_to_rows(task.inputs, piece)
             arrived, leaving = (
-                self._exchange(fields, piece, forward)
-                for fields, forward in ((inputs, False), (outputs, True))
+                pieces.exchange(fields, piece, forward) if moves else None
+                for fields, forward, moves in (
+                    (task.inputs, False, task.arrives),
+                    (task.outputs, True, task.leaves),
+                )
             )
             for tile in self._row_tiles(piece):
-                tile.record_in(inputs, arrived)
-                tile.record_through(product, inputs, outputs)
-                tile.record_out(outputs, leaving)
-            self._record_from_rows(outputs, piece, exchanges, closing)
+                if arrived:
+                    tile.record_modes(task.inputs, arrived, inward=True)
+                tile.record(of_piece)
+                if leaving:
+                    tile.record_modes(task.outputs, leaving, inward=False)
+            if staged and task.arrives:
+                self._record_at_home(task.points, of_piece.points, piece, fills=False)
+            if leaving:
+                self._record_from_rows(task.outputs, piece, exchanges, closing)
 
-    def record_from_points(
-        self,
-        points: Array | PointOperation,
-        fields: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
+    def _record_at_home(
+        self, points: PointOperation, staging: StagedPoints, piece: Piece, fills: bool
     ) -> None:
-        for piece in self._pieces():
-            own = self._at_home(points, fields, piece, fills=True)
-            leaving = self._exchange(fields, piece, forward=True)
-            for tile in self._row_tiles(piece):
-                tile.record_from_points(own, fields)
-                tile.record_out(fields, leaving)
-            self._record_from_rows(fields, piece, exchanges, closing)
-
-    def record_to_points(self, points: Array | PointOperation, fields: int, scale: float) -> None:
-        for piece in self._pieces():
-            self._record_to_rows(fields, piece)
-            own = self._staging(fields, piece) if callable(points) else points
-            arrived = self._exchange(fields, piece, forward=False)
-            for tile in self._row_tiles(piece):
-                tile.record_in(fields, arrived)
-                tile.record_to_points(own, fields, scale)
-            self._at_home(points, fields, piece, fills=False)
-
-    def _pieces(self) -> Iterator[Piece]:
-        return self._passes.pieces.of_range(self.low, self.high)
-
-    def _at_home(
-        self, points: Array | PointOperation, fields: int, piece: Piece, fills: bool
-    ) -> Any:
-        """Return the points of a piece on the host, which their operation fills, or uses."""
-        if not callable(points):
-            return points
-        staging = self._staging(fields, piece)
-        own = staging.of_planes(piece.low, piece.high)
-        operation, accessed = points(own, piece.low)
-        home = self._host.home
-        self._graph.on(home).add(
+        """Record the operation that fills, or uses, the points of a piece on the host."""
+        of_piece = staging.of_planes(piece.low, piece.high)
+        operation, accessed = points(of_piece, piece.low)
+        self._graph.on(self._host.home).add(
             operation,
-            reads=[] if fills else [own],
+            reads=[] if fills else [of_piece],
             # Operations may overwrite their points, and access other arrays.
-            writes=[own, *accessed],
+            writes=[of_piece, *accessed],
             label="load" if fills else "store",
             category="pack",
         )
-        return staging
-
-    def _staging(self, fields: int, piece: Piece) -> StagedPoints:
-        return self._passes.staged_points(fields, piece)
 
     def _record_to_rows(self, fields: int, piece: Piece) -> None:
         """Record packed planes -> columns along y -> rows of modes at the ranks of their points."""
-        exchange = self._exchange(fields, piece, forward=False)
+        exchange = self._passes.pieces.exchange(fields, piece, forward=False)
         for tile in self._line_tiles(piece):
-            tile.record_in(fields)
+            tile.modes.record_in(fields)
             tile.record_transform(fields, forward=False)
-            tile.record_points_out(fields, exchange)
-        self._record_close(exchange)
+            tile.record_points(fields, exchange, inward=False)
+        # Messages have separate lanes.
+        exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
 
     def _record_from_rows(
         self,
@@ -274,23 +258,16 @@ class DividedPlanes:
         exchanges: Sequence[SlabExchange],
         closing: StepGraph | None,
     ) -> None:
-        exchange = self._exchange(fields, piece, forward=True)
-        self._record_close(exchange)
+        exchange = self._passes.pieces.exchange(fields, piece, forward=True)
+        exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
         for tile in self._line_tiles(piece):
-            tile.record_points_in(fields, exchange)
+            tile.record_points(fields, exchange, inward=True)
             tile.record_transform(fields, forward=True)
-            tile.record_out(fields, exchanges[tile.number].targets)
+            tile.modes.record_out(fields, exchanges[tile.number].targets)
         for one in exchanges:
             one.targets.record_written(self._graph, piece.high)
             if piece.is_last and closing is not None:
                 one.targets.record_close(closing, "transpose")
-
-    def _exchange(self, fields: int, piece: Piece, forward: bool) -> PieceExchange:
-        return self._passes.pieces.exchange(fields, piece, forward)
-
-    def _record_close(self, exchange: PieceExchange) -> None:
-        # Messages have separate lanes.
-        exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
 
     def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
         """Yield the tiles of a piece along y, each in the next slot."""
@@ -335,20 +312,12 @@ class LineTile:
         needs, shape = passes.fields.needs, passes.fields.shape
         width = shape.kx or 0
         self._low, self._high, self._kx, self._dtype = low, high, kx, needs.dtype
-        self._modes = PackedPart(graph, slot, passes, number, low, high, shape.planes, width, kx)
+        self.modes = PackedPart(graph, slot, passes, number, low, high, shape.planes, width, kx)
         self._g = passes.pieces.geometry
         self._blocks = self._g.columns_along_y[number].alike(shape.planes, width)
         self._ny = self._g.shape[1]
         size = shape.planes * self._ny * width
         self._columns = slot.place((needs.fields, size), needs.dtype)
-
-    def record_in(self, fields: int) -> None:
-        """Record copies of modes from the host."""
-        self._modes.record_in(fields)
-
-    def record_out(self, fields: int, targets: PackTargets) -> None:
-        """Record copies of modes to the memory of an exchange."""
-        self._modes.record_out(fields, targets)
 
     def record_transform(self, fields: int, forward: bool) -> None:
         """Record the transform between modes and columns along y."""
@@ -362,26 +331,20 @@ class LineTile:
         else:
             held = self._blocks.planes, self._ny, self._blocks.row
             work = self._slot.place((fields, *held), self._dtype)[:, :planes, :, :width]
-        modes, columns = self._modes.array[:fields], self._columns[:fields]
-        line.record_between(
+        modes, columns = self.modes.array[:fields], self._columns[:fields]
+        line.record(
             self._slot.work(self._graph),
-            (modes, worker.mode_tables[self.number], [modes], 0),
-            (columns, worker.column_tables, [columns], 0),
+            Rows(modes, [modes], worker.mode_tables[self.number]),
+            Rows(columns, [columns], worker.column_tables),
             forward,
             work,
         )
 
-    def record_points_out(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of columns along y to the memory of an exchange."""
-        for in_slot, on_host in self._pairs(fields, exchange):
-            self._slot.record_out(self._graph, on_host, in_slot)
+    def record_points(self, fields: int, exchange: PieceExchange, inward: bool) -> None:
+        """Record copies of columns along y from, or to, the memory of an exchange."""
+        record_copies(self._graph, self._slot, self._pairs(fields, exchange), inward)
 
-    def record_points_in(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of exchanged columns along y."""
-        for in_slot, on_host in self._pairs(fields, exchange):
-            self._slot.record_in(self._graph, in_slot, on_host)
-
-    def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, ...]]:
+    def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, Array]]:
         """Yield parts of blocks in the slot and on the host."""
         low, high = self._low - self._piece.low, self._high - self._piece.low
         width, blocks = self._kx.stop - self._kx.start, self._blocks
@@ -418,46 +381,37 @@ class RowTile:
         self._units = (high - low) * (rows.stop - rows.start) // self._held.plane_points[0]
         self._all_rows = passes.pieces.geometry.plane_points[0]
 
-    def record_through(self, product: PointProduct | None, inputs: int, outputs: int) -> None:
-        """Record the transform to physical space, the product there, and the transform back."""
-        stored: Any = None
+    def record(self, task: PlaneTask) -> None:
+        """Record a task between rows of modes in the slot and points, which may be on the host."""
+        product, slot, padded = task.product, self._slot, self._fields.padded
+        leaving: tuple[Any, Any] | None = None
         if product is not None:
-            place = self._low * self._all_rows + self._rows.start
-            product = replace(product, maxima=product.maxima[place:])
+            row = self._low * self._all_rows + self._rows.start
+            product = replace(product, maxima=product.maxima[row:])
             if product.stored:
-                stored = self._points(product.points)
-                product = replace(product, points=self._in_units(stored[0]))
-        sources, targets = ([self._packed(count)] for count in (inputs, outputs))
-        work, planes = self._slot.work(self._graph), self._slot.worker.planes
-        planes.record_through(work, sources, targets, product, 0, self._units)
-        if stored is not None:
-            self._slot.record_out(self._graph, *stored[::-1])
-
-    def record_from_points(self, points: Any, fields: int) -> None:
-        """Record copies of points from the host, and their transform to modes."""
-        place, on_host = self._points(points)
-        self._slot.record_in(self._graph, *crossing(place, on_host, self._fields.padded))
-        own, work = self._in_units(place), self._slot.work(self._graph)
-        self._slot.worker.planes.record_forward(work, [self._packed(fields)], own, 0, self._units)
-
-    def record_to_points(self, points: Any, fields: int, scale: float) -> None:
-        """Record the transform to points, times a constant, and copies to the host."""
-        place, on_host = self._points(points)
-        own, work = self._in_units(place), self._slot.work(self._graph)
-        self._slot.worker.planes.record_backward(
-            work, [self._packed(fields)], own, 0, self._units, scale
+                in_slot, on_host = self._points(product.points)
+                product = replace(product, points=self._in_units(in_slot))
+                leaving = on_host, in_slot
+        elif task.points is not None:
+            in_slot, on_host = self._points(task.points)
+            if task.leaves:
+                slot.record_in(self._graph, *crossing(in_slot, on_host, padded))
+            else:
+                leaving = crossing(on_host, in_slot, padded)
+            task = replace(task, points=self._in_units(in_slot))
+        sources, targets = (
+            [self._packed(fields)] if moves else []
+            for fields, moves in ((task.inputs, task.arrives), (task.outputs, task.leaves))
         )
-        self._slot.record_out(self._graph, *crossing(on_host, place, self._fields.padded))
+        task = replace(task, product=product)
+        work = slot.work(self._graph)
+        slot.worker.planes.record(work, task, sources, targets, 0, self._units)
+        if leaving is not None:
+            slot.record_out(self._graph, *leaving)
 
-    def record_in(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of received rows of modes."""
-        for in_slot, on_host in self._pairs(fields, exchange):
-            self._slot.record_in(self._graph, in_slot, on_host)
-
-    def record_out(self, fields: int, exchange: PieceExchange) -> None:
-        """Record copies of rows of modes to the memory of an exchange."""
-        for in_slot, on_host in self._pairs(fields, exchange):
-            self._slot.record_out(self._graph, on_host, in_slot)
+    def record_modes(self, fields: int, exchange: PieceExchange, inward: bool) -> None:
+        """Record copies of rows of modes from, or to, the memory of an exchange."""
+        record_copies(self._graph, self._slot, self._pairs(fields, exchange), inward)
 
     def _packed(self, fields: int) -> PackedPlanes:
         worker = self._slot.worker

@@ -2,12 +2,12 @@
 
 A transform (`streamed_transform.py`) loads planes, transforms them along x and y, and stores them
 for the exchange; then it does the same with columns along z. A solver's step crosses the bus twice
-in a substage. The pass over columns loads the products of a range of ky, finishes their transform,
+per substage. The pass over columns loads the products of a range of ky, finishes their transform,
 advances the modes, and begins the transform towards physical space. The pass over planes loads some
-planes, transforms to physical space, multiplies, and transforms back. So the memory of the host is
-the limit, not that of a device. GHOST's batches (Rosenberg et al., Atmosphere 11, 178 (2020)) and
-the pencils of Ravikumar, Appelhans and Yeung (SC 2019) work like this, with the update on the host,
-which is an option here.
+planes, transforms to physical space, multiplies, and transforms back. So only the host's memory
+limits the size. GHOST's batches (Rosenberg et al., Atmosphere 11, 178 (2020)) and the pencils of
+Ravikumar, Appelhans and Yeung (SC 2019) work like this, with the update on the host, which is an
+option here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.exchange import ExchangePlan, PackTargets, Views
 from slipstream.engine.fft.device_exchange import crossing, placed_points
 from slipstream.engine.fft.pencil_planes import PencilExchanges, Piece
-from slipstream.engine.fft.plane_transforms import PointOperation, PointProduct
+from slipstream.engine.fft.plane_transforms import PlaneTask, PointOperation
 from slipstream.engine.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
@@ -116,13 +116,14 @@ class ResidentColumns:
             return
         fields, count, _, row = planes.shape
         z, step = self._first + low, self._step
-        own = self._columns[:, :fields, z : z + count, :, kx].transpose(1, 2, 0, 3, 4)
+        resident = self._columns[:, :fields, z : z + count, :, kx].transpose(1, 2, 0, 3, 4)
         # All whole tiles in one copy, along a separate axis; then the last if it has fewer ky.
         whole = self.ky // step
         part = planes[:, :, : whole * step].reshape(fields, count, whole, step, row)
-        yield part, own[:, :, :whole]
+        yield part, resident[:, :, :whole]
         if whole < self.tiles:
-            yield planes[:, :, whole * step : self.ky], own[:, :, whole, : self.ky - whole * step]
+            last = slice(whole * step, self.ky)
+            yield planes[:, :, last], resident[:, :, whole, : self.ky - whole * step]
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class HostFields:
     """Fields on the host, and the largest `shape` of a tile.
 
     They are in the working arrays of `engine`, and `resident` are the columns of each range of kx
-    that stay on a device. If `by_device`, tiles go to `DeviceTargets`. Points may have `padded`
+    that stay on the device. If `by_device`, tiles go to `DeviceTargets`. Points may have `padded`
     rows, whose padding is copied too. A single rank may have columns `apart`, instead of the
     engine's.
     """
@@ -190,7 +191,7 @@ class HostFields:
     def at_home(
         self, points: PointOperation, low: int, device: Device, fills: bool
     ) -> PointOperation:
-        """Return an operation on points of a tile on a device, from one on points on the host.
+        """Return an operation on a tile's points on a device, from one on points on the host.
 
         The first plane of the tile is `low`. `points` makes the operation on the host, which either
         `fills` points or uses them.
@@ -202,16 +203,16 @@ class HostFields:
                 return points(batch, plane + low)
             if not staging:
                 staging.append(self.home.empty((batch.size,), batch.dtype))
-            own = staging[0][: batch.size].reshape(batch.shape)
-            operation, accessed = points(own, plane + low)
+            on_host = staging[0][: batch.size].reshape(batch.shape)
+            operation, accessed = points(on_host, plane + low)
 
             def run(stream: Stream) -> None:
                 if fills:
                     operation(self.home.default_stream)
-                    device.copy(batch, own)(stream)
+                    device.copy(batch, on_host)(stream)
                     stream.synchronize()  # the next batch uses the same memory
                 else:
-                    device.copy(own, batch)(stream)
+                    device.copy(on_host, batch)(stream)
                     stream.synchronize()
                     operation(self.home.default_stream)
 
@@ -267,14 +268,14 @@ class OwnTargets(PackTargets):
         self._parts = parts
 
     def views(self, number: int, box: Box, peer: int | None = None) -> Views:
-        found = []
+        parts = []
         for ky, array in self._parts:
             _, nz, _, row = array.shape
             whole = Box((0, ky.start, 0), (nz, ky.stop, row))
             part = box.intersect(whole)
             if part.size:
-                found.append((part, array[number][part.slices(whole)]))
-        return found
+                parts.append((part, array[number][part.slices(whole)]))
+        return parts
 
 
 class StreamedColumnTile(ColumnTile):
@@ -295,11 +296,11 @@ class StreamedColumnTile(ColumnTile):
     ) -> None:
         self._graph, self._slot, self._resident = graph, slot, host.resident[kx]
         self._host, self._number, self._ky, self._row = host, kx, host.shape.ky, part
-        needs, one = host.needs, host.needs.geometry.ranges[kx]
-        self._geometry = one.geometry
-        nz, _, row = one.geometry.columns_shape
+        needs, kx_range = host.needs, host.needs.geometry.ranges[kx]
+        self._geometry = kx_range.geometry
+        nz, _, row = kx_range.geometry.columns_shape
         is_whole = part.stop - part.start == row
-        kept = one.among_kept
+        kept = kx_range.among_kept
         if not is_whole:
             first = kept.start or 0
             kept = slice(first + part.start, first + part.stop)
@@ -360,25 +361,27 @@ class StreamedColumnTile(ColumnTile):
             for z in self._resident.elsewhere(self.low):
                 self._slot.record_out(self._graph, on_host[:, z], columns[:, z])
             return
-        mine = self._geometry.physical_box
+        box_of_rank = self._geometry.physical_box
         low, high = 0, nz
         peer: int | None = None
         if not exchanges[0].targets.stores:
             # Columns are packed already, except for the block of this rank itself.
-            low, high, peer = mine.start[0], mine.stop[0], self._geometry.rank
+            low, high, peer = box_of_rank.start[0], box_of_rank.stop[0], self._geometry.rank
             on_host = self._on_host(count, leaves=True)
             for z in (slice(0, low), slice(high, nz)):
                 if z.start < z.stop:
                     self._slot.record_out(self._graph, on_host[:, z], columns[:, z])
         box = Box((low, first, self._row.start), (high, first + ky, self._row.stop))
-        for one, (field, values) in itertools.product(exchanges, enumerate(columns[:, low:high])):
-            for part, target in one.targets.views(field, box, peer):
+        for exchange, (field, values) in itertools.product(
+            exchanges, enumerate(columns[:, low:high])
+        ):
+            for part, target in exchange.targets.views(field, box, peer):
                 if not self._resident.is_here(self.low, part.start[0]):
                     value = values[part.slices(box)]
                     record_store(self._graph, self._slot, self._host.by_device, target, value)
         if self._row.stop == self._geometry.row:
-            for one in exchanges:
-                one.targets.record_written(self._graph, self.high)
+            for exchange in exchanges:
+                exchange.targets.record_written(self._graph, self.high)
 
     def record_in(self, arrays: Sequence[Array]) -> None:
         for array in self._parts_among(arrays):
@@ -416,76 +419,39 @@ class StreamedPlaneTile(PlaneTile):
         host = passes.fields
         self._graph, self._slot, self._host = graph, slot, host
         self._in_slot = [
-            PackedPart(graph, slot, passes, kx, low, high, host.shape.planes, one.geometry.row)
-            for kx, one in enumerate(host.needs.geometry.ranges)
+            PackedPart(graph, slot, passes, kx, low, high, host.shape.planes, kx_range.geometry.row)
+            for kx, kx_range in enumerate(host.needs.geometry.ranges)
         ]
-        firsts = [lambda fields, _, one=one: one.array[:fields] for one in self._in_slot]
+        firsts = [lambda fields, _, part=part: part.array[:fields] for part in self._in_slot]
         super().__init__(slot.worker.planes, slot.work(graph), firsts, low, high, 0)
 
-    def record_through(
-        self,
-        product: PointProduct | None,
-        inputs: int,
-        outputs: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
+    def record(
+        self, task: PlaneTask, exchanges: Sequence[SlabExchange], closing: StepGraph | None
     ) -> None:
-        self._record_in(inputs)
-        points, place = self._stored(product)
-        own = replace(product, points=place) if product else None
-        super().record_through(own, inputs, outputs, exchanges, None)
-        if place is not None:
-            self._slot.record_out(self._graph, points, place)
-        self._record_out(outputs, exchanges, closing)
-
-    def _stored(self, product: PointProduct | None) -> tuple[Any, Any]:
-        """Return the points that a product stores, on the host and in the slot."""
-        if product is None or not product.stored:
-            return None, None
-        points = product.points[:, self.low : self.high]
-        return points, self._slot.place(points.shape, points.dtype)
-
-    def record_from_points(
-        self,
-        points: Any,
-        fields: int,
-        exchanges: Sequence[SlabExchange],
-        closing: StepGraph | None,
-    ) -> None:
+        slot, host, graph = self._slot, self._host, self._graph
+        for part in self._in_slot if task.arrives else ():
+            part.record_in(task.inputs)
+        points, product = task.points, task.product
+        leaving: tuple[Any, Any] | None = None
         if callable(points):
-            points = self._host.at_home(points, self.low, self._slot.device, fills=True)
-        else:
-            place, source = self._points(points)
-            self._slot.record_in(self._graph, *crossing(place, source, self._host.padded))
-            points = place
-        super().record_from_points(points, fields, exchanges, None)
-        self._record_out(fields, exchanges, closing)
-
-    def record_to_points(self, points: Any, fields: int, scale: float) -> None:
-        self._record_in(fields)
-        if callable(points):
-            own = self._host.at_home(points, self.low, self._slot.device, fills=False)
-            super().record_to_points(own, fields, scale)
-            return
-        place, target = self._points(points)
-        super().record_to_points(place, fields, scale)
-        self._slot.record_out(self._graph, *crossing(target, place, self._host.padded))
-
-    def _points(self, points: Array) -> tuple[Array, Array]:
-        """Return the tile's points, in the slot and on the host."""
-        on_host = points[:, self.low : self.high]
-        return placed_points(self._slot, on_host.shape, on_host.dtype, self._host.padded), on_host
-
-    def _record_in(self, fields: int) -> None:
-        for one in self._in_slot:
-            one.record_in(fields)
-
-    def _record_out(
-        self, fields: int, exchanges: Sequence[SlabExchange], closing: StepGraph | None
-    ) -> None:
-        for one, exchange in zip(self._in_slot, exchanges, strict=True):
-            one.record_out(fields, exchange.targets)
-            exchange.targets.record_written(self._graph, self.high)
+            points = host.at_home(points, self.low, slot.device, fills=task.leaves)
+        elif points is not None:
+            on_host = points[:, self.low : self.high]
+            points = placed_points(slot, on_host.shape, on_host.dtype, host.padded)
+            if task.leaves:
+                slot.record_in(graph, *crossing(points, on_host, host.padded))
+            else:
+                leaving = crossing(on_host, points, host.padded)
+        elif product is not None and product.stored:
+            on_host = product.points[:, self.low : self.high]
+            product = replace(product, points=slot.place(on_host.shape, on_host.dtype))
+            leaving = on_host, product.points
+        super().record(replace(task, points=points, product=product), exchanges, None)
+        if leaving is not None:
+            slot.record_out(graph, *leaving)
+        for part, exchange in zip(self._in_slot if exchanges else (), exchanges, strict=True):
+            part.record_out(task.outputs, exchange.targets)
+            exchange.targets.record_written(graph, self.high)
             if closing is not None:
                 exchange.targets.record_close(closing, "transpose")
 
@@ -494,7 +460,7 @@ class StreamedPasses:
     """The passes of fields on the host, tile by tile. Collective.
 
     Tiles are loaded from, and stored in, the arrays of `engine`. At most `limit` bytes may be
-    allocated on each device, of which `others` are not for passes. The passes allocate
+    allocated on each device, including `others` that are not for passes. The passes allocate
     `device_bytes`, which includes a generous estimate for small tables. A pass cuts the columns of
     this rank into `tiles` tiles, and its planes into at least as many.
     """

@@ -1,11 +1,11 @@
 """Transforms of arrays that stay on the host: slabs, tile by tile through devices.
 
 The passes are those of the slab engine (`streamed_slabs.py`). Arrays that are not divided into
-slabs are first redistributed on the host, and so are the results. So the memory of the host is the
-limit, not that of a device.
+slabs are first redistributed on the host, and so are the results. So only the memory of the host
+limits the size.
 
-The algorithm is that of Ravikumar, Appelhans and Yeung (SC 2019), whose pencils are tiles here;
-with streams instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
+The algorithm is by Ravikumar, Appelhans and Yeung (SC 2019); their pencils are tiles here. With
+streams instead of the pipeline it is GHOST's (Rosenberg et al., Atmosphere 11, 178 (2020)).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,22 +85,22 @@ class TransformPasses(StreamedPasses):
     def of_field(
         self,
         engine: SlabEngine,
-        place: int,
+        field: int,
         padded: bool,
         resident: Sequence[ResidentColumns],
         apart: Sequence[OwnColumns],
     ) -> TransformPasses:
         """Return the passes of a field in an engine's arrays, or in separate columns."""
         result = copy.copy(self)
-        result._host, result._place = engine, place
+        result._host, result._place = engine, field
         result.fields = replace(
             self.fields,
             engine=engine,
-            first=place,
+            first=field,
             resident=resident,
             by_device=self.by_device is not None,
             padded=padded,
-            apart=[one.of_field(place) for one in apart],
+            apart=[one.of_field(field) for one in apart],
         )
         return result
 
@@ -138,7 +138,7 @@ class StreamedPlan(Plan):
         if alone is None or alone != _only(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
         layout = _layout_of(a, rank, alone, self.workers)
-        given, ends = (a.input_boxes, a.output_boxes), (layout.points, layout.modes)
+        of_user, ends = (a.input_boxes, a.output_boxes), (layout.points, layout.modes)
         moved = layout.exchanged(a)
         from_device = streaming.from_device and a.ranks > 1
         self.transport = from_host = make_transport(
@@ -156,7 +156,7 @@ class StreamedPlan(Plan):
             need = max(
                 aligned(a.fields * box.size * dtype.itemsize)
                 for side, dtype in enumerate((a.dtype, a.complex_dtype))
-                for box in (*given[side], *ends[side])
+                for box in (*of_user[side], *ends[side])
                 if moved[side]
             )
             memory = None if from_device else slab.exchange_memory()
@@ -166,7 +166,7 @@ class StreamedPlan(Plan):
                     from_host.empty((need,), np.uint8),
                 )
         (points, user_points), (modes, user_modes) = (
-            [with_fields(one[side], a.fields) for one in (ends, given)] for side in (0, 1)
+            [with_fields(one[side], a.fields) for one in (ends, of_user)] for side in (0, 1)
         )
         parts: list[Link] = [(slab, modes[rank].shape, a.complex_dtype)]
         if moved[0]:
@@ -248,7 +248,7 @@ def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Lay
         place = (0, 1, 1) if rank == alone else (1, 2, 1)
         return _Layout(_slab_geometry(a, *place), boxes[0], boxes[1])
     ways = [_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
-    # Among equal layouts, as on a device, the one that keeps the points in place.
+    # Of equal layouts, as on a device, the points stay in place.
     return min(ways, key=lambda way: (sum(way.exchanged(a)), way.exchanged(a)))
 
 
@@ -278,7 +278,7 @@ def _swapped(box: Box) -> Box:
 def _slab_geometry(
     a: Arguments, rank: int, ranks: int, workers: int, axis: int = 0
 ) -> PlaneGeometry:
-    """Return the slabs of a rank, also those of an array of one or two axes."""
+    """Return the slabs of a rank, also for an array of one or two axes."""
     if len(a.shape) < 3:
         z, x = [Modes(1, 1, 0), *a.modes][-2:]
         return SlabGeometry.of_rows((z, x), rank, ranks, workers)
@@ -397,11 +397,11 @@ class StreamedSlabs(Part):
         g, item = self._geometry, self.passes.fields.needs.dtype.itemsize
         points = g.planes * math.prod(g.plane_points) * self._point_bytes
         columns = modes = leaving = 0
-        for one in (of_kx.geometry for of_kx in g.ranges):
-            kz, ky, kx = one.spectral_box.shape
+        for part in (of_kx.geometry for of_kx in g.ranges):
+            kz, ky, kx = part.spectral_box.shape
             modes += kz * ky * kx
             columns += g.shape[0] * (ky - self.passes.resident.ky) * kx
-            leaving += g.planes * g.spectral_shape[1] * one.spectral_shape[2]
+            leaving += g.planes * g.spectral_shape[1] * part.spectral_shape[2]
         if g.shape[0] == 1 and not self._transport:
             return self._fields * points, self._fields * modes * item
         if self.by_device or not self._transport:  # a device sends what it has received
@@ -415,51 +415,37 @@ class StreamedSlabs(Part):
 
     def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
         """Record planes -> columns; arrays (fields, ...) on the host."""
-        graph, physical, spectral = graph.on(self.passes.devices[0]), source, target
-        points, modes = self._as_slabs(physical, spectral)
-        passes, shares, skips = self._of_fields(physical, spectral, modes, True)
-
-        def planes(field: int) -> None:
-            one = passes[field]
-            record_from_points(graph, one, points[field : field + 1], 1, one.plane_chunks)
-
-        def columns(field: int) -> None:
-            if not skips:
-                target = modes[field : field + 1]
-                record_columns(graph, passes[field], forward=1, target=target)
-
-        self._record(planes, columns, shares)
+        self._record(graph, source, target, True, 1.0)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record columns -> planes, times a constant."""
-        graph, physical, spectral = graph.on(self.passes.devices[0]), target, source
-        points, modes = self._as_slabs(physical, spectral)
-        passes, shares, skips = self._of_fields(physical, spectral, modes, False)
-
-        def columns(field: int) -> None:
-            one = passes[field]
-            if not skips:
-                record_columns(graph, one, modes[field : field + 1], chunks=one.plane_chunks)
-
-        def planes(field: int) -> None:
-            one = passes[field]
-            part = points[field : field + 1]
-            record_to_points(graph, one, part, 1, one.plane_chunks, scale)
-
-        self._record(columns, planes, shares)
+        self._record(graph, target, source, False, scale)
 
     def _record(
-        self, first: Callable[[int], None], second: Callable[[int], None], shares: bool
+        self, graph: StepGraph, physical: Array, spectral: Array, forward: bool, scale: float
     ) -> None:
-        """Record both passes field by field, or the first pass of all fields before the second."""
-        for field in range(self._fields):
-            first(field)
-            if not shares:
-                second(field)
-        for field in range(self._fields) if shares else ():
-            second(field)
+        graph = graph.on(self.passes.devices[0])
+        points, modes = self._as_slabs(physical, spectral)
+        passes, shares, skips = self._of_fields(physical, spectral, modes, forward)
+        # The passes over planes and over columns, in order: field by field, or if arrays share
+        # memory the first pass of all fields before the second.
+        fields, of_planes = range(self._fields), (forward, not forward)
+        order = [(field, planes) for field in fields for planes in of_planes]
+        if shares:
+            order = [(field, planes) for planes in of_planes for field in fields]
+        for field, is_planes in order:
+            tiles, part = passes[field], slice(field, field + 1)
+            chunks = tiles.plane_chunks
+            if is_planes and forward:
+                record_from_points(graph, tiles, points[part], 1, chunks)
+            elif is_planes:
+                record_to_points(graph, tiles, points[part], 1, chunks, scale)
+            elif forward and not skips:
+                record_columns(graph, tiles, forward=1, target=modes[part])
+            elif not skips:
+                record_columns(graph, tiles, modes[part], chunks=chunks)
 
     def _as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
         """Return arrays as (fields, z, y, x) and (fields, kz, ky, kx), whatever axes they have."""
@@ -474,11 +460,7 @@ class StreamedSlabs(Part):
     def _of_fields(
         self, physical: Array, spectral: Array, modes: Array, forward: bool
     ) -> tuple[list[TransformPasses], bool, bool]:
-        """Return the passes of each field, and two flags.
-
-        The flags are whether fields of both arrays share memory, and whether there is no work along
-        z.
-        """
+        """Return the passes by field, whether arrays share memory, and whether z needs no pass."""
         fields, in_place = self._fields, np.may_share_memory(physical, spectral)
         padded, shares = has_padding(physical, spectral), fields > 1 and in_place
         engine, places, skips = self._engine, list(range(fields)), False

@@ -78,7 +78,7 @@ class Modes:
 def truncated(size: int, largest: int, half: bool = False) -> Modes:
     """Keep the wavenumbers ``|k| <= largest``; the Nyquist mode is never kept.
 
-    A Nyquist mode has no partner of the opposite sign, and so no derivative.
+    A Nyquist mode lacks a partner of the opposite sign, and so a derivative.
     """
     largest = min(largest, (size - 1) // 2)
     return Modes(size, largest + 1, 0 if half else largest)
@@ -133,7 +133,7 @@ def truncate(
     Raises
     ------
     InputError
-        If the truncation is unknown, or larger than the wavenumbers that there are.
+        If the truncation is unknown, or exceeds the wavenumbers of the shape.
     """
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
@@ -170,19 +170,14 @@ class Part:
     """The interface of the parts of a transform. `Part()` itself does nothing.
 
     If one rank has the array and transforms it, the other ranks use `Part()`.
-
-    Attributes
-    ----------
-    exchanges : int
-        Number of redistributions of the array in this part.
-    wire_elements, real_wire_elements : int
-        Number of elements of all fields that leave this rank in one transform: elements of the
-        result's type, and real elements.
-    buffer_bytes : int
-        Memory that the part allocates, without source and target.
     """
 
-    exchanges = wire_elements = real_wire_elements = buffer_bytes = 0
+    # Redistributions of the array.
+    exchanges = 0
+    # Elements of all fields that leave this rank in a transform: of the result's type, and real.
+    wire_elements = real_wire_elements = 0
+    # Memory that the part allocates, without source and target.
+    buffer_bytes = 0
 
     def describe(self) -> str:
         """Return a description of the part in one line, for users."""
@@ -204,18 +199,23 @@ def in_lanes(
 
     Yields the name of each lane, with its parts of the source and of the target.
     """
-    others = [other for other in range(source.ndim) if other != axis]
+    free_axes = [other for other in range(source.ndim) if other != axis]
     # The slowest axis with an index for every lane, or the longest one.
     several = graph.lane_of_batch(0) != graph.lane_of_batch(1) and source.nbytes >= _DIVIDED
     lanes = graph.device.lanes if several else 1
-    along = next((one for one in others if source.shape[one] >= lanes), None)
+    along = next((one for one in free_axes if source.shape[one] >= lanes), None)
     if along is None:
-        along = max(others, key=lambda one: source.shape[one])
+        along = max(free_axes, key=lambda one: source.shape[one])
     for number, (low, high) in enumerate(split(source.shape[along], lanes)):
         lane = graph.lane_of_batch(number)[1]
         where = (*[slice(None)] * along, slice(low, high))
         if high > low:
             yield lane, (source[where], target[where])
+
+
+def along(array: Array, axis: int, low: int, high: int) -> Array:
+    """Return the part of an array with a range of indices along an axis."""
+    return array[(slice(None),) * axis + (slice(low, high),)]
 
 
 class Redistribution(Part):
@@ -278,18 +278,18 @@ class Redistribution(Part):
         for block in plan.sends:
             part = source[block.box.slices(boxes[0])]
             if block.peer == plan.rank:
-                place = target[block.box.slices(boxes[1])]
-                graph.add_copy(place, part, label="own block")
+                memory = target[block.box.slices(boxes[1])]
+                graph.add_copy(memory, part, label="own block")
             else:
-                place = exchange.blocks[0][block.peer].reshape(block.box.shape)
-                packed.append((place, part))
-        _add_copies(graph, packed, "pack", [source], [place for place, _ in packed])
+                memory = exchange.blocks[0][block.peer].reshape(block.box.shape)
+                packed.append((memory, part))
+        _add_copies(graph, packed, "pack", [source], [memory for memory, _ in packed])
         exchange.record_close(graph, "redistribute")
-        others = [block for block in plan.receives if block.peer != plan.rank]
-        arrivals = [part_of(arrived, block) for block in others]
+        received = [block for block in plan.receives if block.peer != plan.rank]
+        arrivals = [part_of(arrived, block) for block in received]
         unpacked = [
             (target[block.box.slices(boxes[1])], part.reshape(block.box.shape))
-            for block, part in zip(others, arrivals, strict=True)
+            for block, part in zip(received, arrivals, strict=True)
         ]
         _add_copies(graph, unpacked, "unpack", arrivals, [target])
 
@@ -379,7 +379,7 @@ class AxisTransform(Part):
         if everything is not None:
             for kept, among_all in self._sides(source, everything):
                 self._copy(graph, among_all, kept, "truncate")
-            rest = self._along(everything, self._modes.low, self._width - self._modes.high)
+            rest = along(everything, self._axis, self._modes.low, self._width - self._modes.high)
             if rest.size:
                 fill = self._device.fill(rest, 0)
                 graph.add(fill, writes=[rest], label="pad", category="pack")
@@ -417,12 +417,10 @@ class AxisTransform(Part):
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane
             )
 
-    def _along(self, array: Array, low: int, high: int) -> Array:
-        return array[(slice(None),) * self._axis + (slice(low, high),)]
-
     def _sides(self, kept: Array, everything: Array) -> list[tuple[Array, Array]]:
         """Return the places of the modes of each sign: among the kept modes, and among all."""
         low, count, width = self._modes.low, self._modes.count, self._width
         sides = [(0, low, 0, low), (low, count, width - self._modes.high, width)]
-        pairs = [(self._along(kept, a, b), self._along(everything, c, d)) for a, b, c, d in sides]
+        axis = self._axis
+        pairs = [(along(kept, axis, a, b), along(everything, axis, c, d)) for a, b, c, d in sides]
         return [pair for pair in pairs if pair[0].size]

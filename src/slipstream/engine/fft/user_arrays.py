@@ -30,9 +30,12 @@ from slipstream.engine.schedule.step_graph import ByteRegion
 # DLPack's device types: of host memory, pinned or not, and of GPUs by kind of device, managed or
 # not.
 _DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13)}
-# The number of recent arrays that are recognised, the number of pairs with a step, and the number
-# of calls after which another pair may replace an unused one.
-_RECOGNISED, _REMEMBERED, _IDLE = 8, 4, 64
+# The number of recent arrays that are recognised.
+_RECOGNISED = 8
+# The number of pairs of arrays for which a recorded step is kept.
+_REMEMBERED = 4
+# The number of calls after which another pair may replace an unused one.
+_IDLE = 64
 
 
 def array_key(array: Array) -> Hashable:
@@ -66,7 +69,8 @@ class UserArrays:
                 shape if arguments.fields == 1 else (arguments.fields, *shape),
                 dtype,
             )
-        self._own: dict[str, Array] = {}
+        # The plan's arrays, by side.
+        self.of_plan: dict[str, Array] = {}
         self._seen: deque[tuple[Hashable, weakref.ref[Any]]] = deque(maxlen=_RECOGNISED)
 
     def empty(self, side: str) -> npt.NDArray[Any]:
@@ -193,19 +197,11 @@ class UserArrays:
         return not ByteRegion(start, points).overlaps(ByteRegion(address_of(modes), modes))
 
     def own(self, side: str) -> Array:
-        """Return the plan's own array on a side."""
-        if side not in self._own:
+        """Return the plan's array on a side."""
+        if side not in self.of_plan:
             with self._meter:
-                self._own[side] = self.empty(side)
-        return self._own[side]
-
-    def own_bytes(self) -> int:
-        """Return the bytes of the plan's own arrays."""
-        return sum(array.nbytes for array in self._own.values())
-
-    def clear(self) -> None:
-        """Release the plan's own arrays."""
-        self._own.clear()
+                self.of_plan[side] = self.empty(side)
+        return self.of_plan[side]
 
     def copy(self, target: Array, source: Array, stream: Stream) -> None:
         """Copy between users' arrays and the plan's, in order with a stream."""
@@ -217,12 +213,12 @@ class UserArrays:
             source = np.ascontiguousarray(source)
         stream.submit(self._device.copy(target, source))
 
-    def stream(self, given: Any) -> Stream:
+    def stream(self, user_stream: Any) -> Stream:
         """Return a stream of CuPy as a `Stream`."""
-        if self._device.kind == "cpu" or not hasattr(given, "ptr"):
+        if self._device.kind == "cpu" or not hasattr(user_stream, "ptr"):
             accepted = "a stream of this device" + ", or of CuPy" * (self._device.kind != "cpu")
-            raise InputError(f"stream {given!r}; accepted: {accepted}")
-        return self._device.stream_of(given)
+            raise InputError(f"stream {user_stream!r}; accepted: {accepted}")
+        return self._device.stream_of(user_stream)
 
     def _owner(self, array: Array) -> Array:
         """Return the base array of a view."""
@@ -255,12 +251,12 @@ class RecordedSteps:
     def find(self, source: Array, target: Array) -> CommittedStep | None:
         """Return the step between two arrays, if there is one."""
         self._calls += 1
-        found = self._steps.get((array_key(source), array_key(target)))
-        if found is None:
+        recorded = self._steps.get((array_key(source), array_key(target)))
+        if recorded is None:
             return None
-        if found.used < self._calls:
-            found.used = self._calls
-        return found.step
+        if recorded.used < self._calls:
+            recorded.used = self._calls
+        return recorded.step
 
     def has_room(self) -> bool:
         """Return whether there is room for another step."""
@@ -268,7 +264,7 @@ class RecordedSteps:
         return len(used) < _REMEMBERED or min(used) < self._calls - _IDLE
 
     def add(self, source: Array, target: Array, step: CommittedStep, always: bool) -> None:
-        """Remember a step, or `always`; it may replace the least recently used one."""
+        """Remember a step, perhaps instead of the least recently used; `always`: until the end."""
         used = {key: one.used for key, one in self._steps.items() if one.used < math.inf}
         if len(used) >= _REMEMBERED and not always:
             del self._steps[min(used, key=used.__getitem__)]

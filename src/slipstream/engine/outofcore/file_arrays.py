@@ -80,7 +80,7 @@ def _remember(files: MappedFiles) -> None:
 
 
 def files_of(array: Any) -> MappedFiles | None:
-    """Return the files in which an array lies: ours, or that of a `numpy.memmap`."""
+    """Return the files in which an array lies: ours, or the file of a `numpy.memmap`."""
     if not isinstance(array, np.ndarray) or not array.size:
         return None
     address = address_of(array)
@@ -163,7 +163,7 @@ def _stripe(files: int, size: int) -> int:
 
 
 def _new_files(folders: Sequence[str], size: int) -> list[OpenFile]:
-    """Return new files in some folders that have so many bytes together."""
+    """Return new files in some folders, of `size` bytes together."""
     stripe = _stripe(len(folders), size)
     stripes = -(-size // stripe)
     each = -(-stripes // len(folders)) * stripe
@@ -276,11 +276,11 @@ class FileHome(HostDevice):
     def memory_free(self) -> int:
         return self._room("f_bavail")
 
-    def _room(self, what: str) -> int:
+    def _room(self, name: str) -> int:
         found: dict[int, list[int]] = {}
         for folder in self.folders:
             system = os.statvfs(folder)
-            size = int(getattr(system, what)) * system.f_frsize
+            size = int(getattr(system, name)) * system.f_frsize
             found.setdefault(os.stat(folder).st_dev, []).append(size)
         # Of files in turn: each folder has as much, and those of one drive share what it has.
         return len(self.folders) * min(sizes[0] // len(sizes) for sizes in found.values())

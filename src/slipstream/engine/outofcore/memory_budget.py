@@ -16,11 +16,11 @@ from slipstream.engine.device import Device, open_devices
 from slipstream.engine.errors import InputError, bytes_of, bytes_text, enough_text, whole_number
 from slipstream.engine.exchange import local_rank
 
-# Of the bus, where something happens.
+# The sides of the bus.
 _SIDES = ("host", "device")
-# Slots that make a pipeline: one tile on its way in, one worked on, one on its way out.
+# Slots of a pipeline: one tile is copied in, one processed, and one copied out.
 PIPELINE_SLOTS = 3
-# What only transforms, or only the steps of a simulation, have.
+# Options of transforms only, and of steps only.
 _OF_TRANSFORMS = {"exchange"}
 _OF_STEPS = {"update", "resident"}
 
@@ -34,29 +34,29 @@ class Streaming:
     Attributes
     ----------
     tiles : int or None
-        Into how many tiles a pass cuts each field of a rank; None: as many as memory asks for.
+        Number of tiles into which a pass cuts a rank's part of each field; None: the fewest that
+        fit in memory.
     tiles_per_exchange : int or None
-        How many tiles are sent together; None: all of a field, or one from a device, in a
-        transform, and a quarter of all in a step.
+        Number of tiles that are sent together. None: in a transform all tiles of a field, or one
+        from the device; in a step a quarter of all tiles.
     streams : int
-        0 for the pipeline of copies in, work and copies out; 1 to 16 for so many streams, each of
-        which does all three for its tiles.
+        0 for the pipeline of copies in, work and copies out; 1 to 16 for that number of streams,
+        each of which does all three for its tiles.
     copies : {"memcpy2D", "zero-copy", "packed"}
-        How tiles cross the bus: by the copy engines, by a kernel that reaches the host's memory,
-        or gathered by the host's threads. What has arrived on a device from other ranks always
-        crosses by the copy engines.
+        How tiles cross the bus: by the copy engines, by a kernel that accesses the host's memory,
+        or gathered by the host's threads. Data from other ranks always cross from the device by
+        the copy engines.
     devices : int
-        How many GPUs of its node a rank streams through.
+        Number of GPUs of its node that a rank streams through.
     exchange : {"host", "device"}
         From where ranks exchange the tiles of a transform: the host, or the device that has
-        transformed them, for which some tiles that are sent together are on the device at the same
-        time.
+        transformed them. The device then holds all tiles that are sent together.
     update : {"device", "host"}
-        Where a step advances modes: with their tile, or on the host's cores, which takes more trips
-        over the bus.
+        Where a step advances modes: with their tile, or on the host's cores, with more copies over
+        the bus.
     resident : bool
-        Whether a step leaves columns on the device, as far as memory allows; false where a rank
-        has several devices, or modes are advanced on the host.
+        Whether a step keeps columns on the device, as far as memory allows; false if a rank has
+        several devices, or the host advances modes.
     """
 
     tiles: int | None = None
@@ -90,12 +90,12 @@ class Streaming:
 
     @property
     def slots(self) -> int:
-        """How many tiles are on a device at the same time."""
+        """Number of tiles on a device at the same time."""
         return self.streams or PIPELINE_SLOTS
 
     @property
     def lanes(self) -> list[str]:
-        """The lanes of a device that do all for their tiles; one without a name: the pipeline."""
+        """The names of lanes that do all work of their tiles; one empty name: the pipeline."""
         return [f"stream {number}" for number in range(self.streams)] or [""]
 
     @property
@@ -127,13 +127,15 @@ def checked_streaming(value: Streaming | Mapping[str, Any]) -> Streaming:
     return value
 
 
-# The fraction of the free memory that our arrays may take; the rest is for libraries.
+# The fraction of the free memory for our arrays; the rest is for libraries.
 USABLE = 0.9
 # More bytes than any device has.
 NO_LIMIT = 1 << 62
 
-# Bytes of a tile that keep the bus busy, and tiles that keep a pipeline filled.
-_TILE, _FEWEST = 128 << 20, 8
+# Bytes of a tile that keep the bus busy.
+_TILE = 128 << 20
+# Tiles that keep a pipeline filled.
+_FEWEST = 8
 
 T = TypeVar("T")
 
@@ -143,7 +145,7 @@ class TooLittleMemory(Exception):
 
 
 def devices_of(device: Device, comm: Comm, count: int) -> list[Device]:
-    """Return this rank's device and the next ones of its node, so many in all. Collective."""
+    """Return `count` devices: this rank's and the next ones of its node. Collective."""
     if count == 1:
         return [device]
     local = local_rank(comm)
@@ -151,9 +153,9 @@ def devices_of(device: Device, comm: Comm, count: int) -> list[Device]:
 
 
 def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm) -> int:
-    """Return how many bytes this rank may take on each of its devices. Collective.
+    """Return the bytes that this rank may allocate on each of its devices. Collective.
 
-    That is the limit that the user allows each rank, or its share of the free memory.
+    They are the user's limit, or this rank's share of the free memory.
     """
     mine = [one.identity for one in devices]
     everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
@@ -164,7 +166,7 @@ def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm
 
 
 def fits_on_all(comm: Comm, need: int, limit: int) -> bool:
-    """Return whether every rank may take what it needs. Collective."""
+    """Return whether all ranks need at most their limit. Collective."""
     return _on_all(comm, need <= limit)
 
 
@@ -177,14 +179,9 @@ def fewest_tiles(
 ) -> tuple[T, int] | None:
     """Return the object with the fewest tiles for which all ranks have memory. Collective.
 
-    `counts` grow. What so many tiles take has this `size`, but for what a library needs to work in:
-    that is known when it has planned, which takes its time. `make(count, limit)` raises
-    `TooLittleMemory` where the limit does not allow a number. None if no number fits.
-
-    Raises
-    ------
-    InputError
-        On all ranks, if a device of any has less than it said.
+    `counts` grow. `size(count)` is the memory of tiles without a library's work area: that is known
+    only after slow planning. `make(count, limit)` raises `TooLittleMemory` if they need more. None
+    if no number fits; `InputError` on all ranks if a device has less memory than it reported.
     """
 
     def made(count: int) -> T | None:
@@ -199,18 +196,18 @@ def fewest_tiles(
         fits = _on_all(comm, result is not None)
         if result is not None and fits:
             return result, count
-        result = None  # frees what it took before the next attempt
+        result = None  # frees its memory before the next attempt
     return None
 
 
 def tile_counts(
     size: int, longest: int, most: int, asked: int | None, in_long_runs: int
 ) -> Iterator[int]:
-    """Yield numbers of tiles to try for so many bytes, more of them when fewer do not fit.
+    """Yield numbers of tiles to try for `size` bytes, in increasing order.
 
-    There cannot be more than `most`, and beyond `longest` tiles are of another kind. A number that
-    the user has asked for is the only one. The fewest are those of a size that keeps the bus busy,
-    but no more than are copied `in_long_runs`.
+    There are at most `most` tiles; beyond `longest` they are of another kind. A number `asked` by
+    the user is the only one. The first tiles are large enough to keep the bus busy, and not more
+    than are copied `in_long_runs`.
     """
     if asked is not None:
         yield min(asked, most)
@@ -225,7 +222,7 @@ def tile_counts(
 
 
 def too_little(key: str, limit: int, what: str, need: int, tiles: str = "") -> InputError:
-    """Return the refusal of a limit, given under a key, that is less than what something needs."""
+    """Return the refusal of a limit, given under a key, that is less than the need."""
     return InputError(
         f"{key} {bytes_text(limit)} on each device is too little for this {what}; it takes at "
         f"least {enough_text(need)}{tiles}"

@@ -221,7 +221,7 @@ def _memories(pieces: _Pieces) -> list[memoryview]:
 
 
 def _all(reads: bool, file: int, memories: list[memoryview], offset: int, least: int) -> None:
-    """Transfer at least so many bytes of some memory."""
+    """Transfer at least `least` bytes between a file and memory."""
     done = 0
     while True:
         count = (os.preadv if reads else os.pwritev)(file, memories, offset + done)
@@ -251,7 +251,7 @@ COPIES = ("memcpy2D", "zero-copy", "packed")
 
 
 class HostDeviceCopier:
-    """Records copies between the host, whose arrays are pinned, and a device."""
+    """Records copies between a device and the host, whose arrays are pinned."""
 
     def __init__(self, device: Device, home: Device, copies: str) -> None:
         self._device, self._home, self._copies = device, home, copies
@@ -265,9 +265,9 @@ class HostDeviceCopier:
         self._latest.clear()
 
     def staging(self, size: int) -> Array | None:
-        """Return memory of so many bytes in which boxes are packed, if they are.
+        """Return memory of `size` bytes in which boxes are packed, if they are.
 
-        What goes to a GPU from a file, or back, passes through it.
+        Data between a GPU and a file pass through it.
         """
         home = self._home
         if isinstance(home, FileHome):
@@ -293,7 +293,7 @@ class HostDeviceCopier:
             files = files_of(source if inward else target)
         operation: Operation
         label = "copy in" if inward else "copy out"
-        # Copy engines are slow out of a device, where rows are short and not side by side.
+        # Copy engines are slow outward, where rows are short and not side by side.
         is_slow = False
         if staging is None and not inward and self._device.kind != "cpu":
             shape, _ = merged_axes(target, source)
@@ -421,24 +421,21 @@ def aligned(size: int) -> int:
 
 
 class Worker(Protocol):
-    """Who works on tiles in one lane of a device, one after the other."""
+    """Works on tiles in one lane, one after the other."""
 
     @property
     def scratch(self) -> Scratch:
         """The resources that a library's transforms in this lane share."""
 
     def plan(self, slot: Slot[Any]) -> None:
-        """Plan all that a library will do to tiles in a slot, so that its scratch is known."""
+        """Plan a library's transforms of tiles in a slot, so that its scratch is known."""
 
 
 W = TypeVar("W", bound=Worker)
 
 
 class Slot(Generic[W]):
-    """Room for one tile at a time, and the lanes in which things happen to it.
-
-    `stream` is the lane of everything; empty for the pipeline's three.
-    """
+    """Memory for one tile at a time, and its lanes: `stream`, or if empty the pipeline's three."""
 
     def __init__(
         self, device: Device, bus: HostDeviceCopier, size: int, stream: str, worker: W
@@ -448,7 +445,7 @@ class Slot(Generic[W]):
         self._buffer = device.empty((size,), np.uint8)
         self._staging = [bus.staging(size) for _ in range(2)]
         self._used = 0
-        # How much of the memory for each way the copies of this tile have taken.
+        # The used bytes of the staging memory, inward and outward.
         self._staged = [0, 0]
 
     def clear(self) -> None:
@@ -478,7 +475,7 @@ class Slot(Generic[W]):
         self._bus.record(graph, target, source, False, lane, self._staging_of(1, source.nbytes))
 
     def _staging_of(self, way: int, size: int) -> Array | None:
-        """Return memory for a copy, apart from other copies of the tile, as far as it goes."""
+        """Return memory for a copy, apart from other copies of the tile if there is enough."""
         staging = self._staging[way]
         if staging is None:
             return None
@@ -488,9 +485,9 @@ class Slot(Generic[W]):
 
 
 class TileDevice(Generic[W]):
-    """A device with slots for tiles, which take turns, and with a worker for each of its lanes.
+    """A device with slots for tiles, in turns, and with a worker for each of its lanes.
 
-    A slot has `size` bytes. `beside` are the bytes of workers and of all else on the device.
+    A slot has `size` bytes, and `beside` are the bytes of everything else on the device.
     `TooLittleMemory` is raised if all `bytes` exceed the limit.
     """
 
@@ -515,7 +512,7 @@ class TileDevice(Generic[W]):
             Slot(device, bus, size, lanes[number % len(lanes)], self._workers[number % len(lanes)])
             for number in range(streaming.slots)
         ]
-        # First planned to find out what a library needs to work in, then again with that memory.
+        # Planned to learn a library's work area, and again when it has that memory.
         for slot in self.slots:
             slot.worker.plan(slot)
         self.bytes += sum(worker.scratch.needed for worker in self._workers)
@@ -524,13 +521,13 @@ class TileDevice(Generic[W]):
         self.provide_scratch()
 
     def provide_scratch(self) -> None:
-        """Allocate what transforms of a library need to work in."""
+        """Allocate the work area of a library's transforms."""
         for worker in self._workers:
             worker.scratch.provide(self.device.empty((worker.scratch.needed,), np.uint8))
 
 
 class TileSlots(Generic[W]):
-    """Takes tiles through slots: copies in, work, copies out; those of all devices in turn."""
+    """The slots of all devices, in turn."""
 
     def __init__(self, devices: Sequence[TileDevice[W]]) -> None:
         self._devices, self._turn = list(devices), 0
@@ -541,7 +538,7 @@ class TileSlots(Generic[W]):
         return max((one.bytes for one in self._devices), default=0)
 
     def next_slot(self) -> Slot[W]:
-        """Return the slot whose turn it is, with room for a tile."""
+        """Return the next slot, cleared for a tile."""
         devices, turn = len(self._devices), self._turn
         self._turn += 1
         slots = self._devices[turn % devices].slots
