@@ -21,8 +21,8 @@ from flows import (
 from products import NAVIER_STOKES
 from slipstream.engine.device import HostDevice, RowLaunch, open_device
 from slipstream.engine.fft.line_transforms import LineTransform, Rows, in_strides
+from slipstream.engine.fft.pack_unpack import RowMover, RowTables
 from slipstream.engine.fft.slab_layout import NOT_KEPT
-from slipstream.engine.fft.strided_fft import RowMover, RowTables
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.engine.schedule.committed_steps import CapturedStep
 from slipstream.fft import DistributedFFT

@@ -20,7 +20,7 @@ from slipstream.engine.device import Kernel, Operation, RowLaunch
 from slipstream.engine.device.array_kernels import sum_of_rows
 from slipstream.engine.errors import InputError
 from slipstream.engine.fft import PointOperation
-from slipstream.engine.fft.strided_fft import real_name
+from slipstream.engine.fft.pack_unpack import real_name
 from slipstream.engine.schedule import commit
 from slipstream.spectral.formula_parser import check_periodic, check_resolved, evaluator, judge_loss
 from slipstream.spectral.runge_kutta_step import SpectralStep

@@ -22,6 +22,7 @@ from slipstream.engine.array_types import Array
 from slipstream.engine.device import Device, Kernel, RowLaunch
 from slipstream.engine.exchange import GridTransports, Transport
 from slipstream.engine.fft import PointOperation, PointProduct
+from slipstream.engine.fft.pack_unpack import real_name
 from slipstream.engine.fft.slab_engine import (
     ColumnTile,
     ColumnUpdate,
@@ -34,7 +35,6 @@ from slipstream.engine.fft.slab_engine import (
     record_through,
     record_to_points,
 )
-from slipstream.engine.fft.strided_fft import real_name
 from slipstream.engine.schedule import StepGraph
 from slipstream.equations import code_generation
 from slipstream.spectral.kept_modes import Wavenumbers

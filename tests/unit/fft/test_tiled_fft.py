@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from products import NAVIER_STOKES
 from slipstream.engine.device import HostDevice, gpu_fft_launch
+from slipstream.engine.fft.pack_unpack import RowTables
 from slipstream.engine.fft.slab_layout import NOT_KEPT
-from slipstream.engine.fft.strided_fft import RowTables
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 16, 24, 30, 60, 64, 96, 100, 128, 384, 512, 1000, 1024)
 # Every length in one precision, and both where the two choose different radices.

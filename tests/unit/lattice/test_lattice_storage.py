@@ -1,5 +1,6 @@
 """Every way to store populations against a dense method, and with the bits of every other way."""
 
+import copy
 import ctypes
 import functools
 import itertools
@@ -376,7 +377,7 @@ def test_fluid_at_rest_stays_so_in_half_precision(flow_of):
 def test_another_drive_changes_the_unit_but_no_population(flow_of):
     flow = flow_of(IMAGE, (True,) * 3, SLOW, HALF)
     flow.advance(4)
-    before, unit, kept = populations_of(flow), flow.unit, flow.kept()
+    before, unit, kept = populations_of(flow), flow.unit, copy.deepcopy(flow.kept())
     flow.drive(Fluid(0.8, force=(1e-3, 2e-3, -1e-3), pressure_drop=(0.0, 0.0, 0.0)))
     assert flow.unit == unit
     stronger = Fluid(0.8, force=tuple(8 * one for one in SLOW.force))

@@ -18,8 +18,8 @@ from slipstream.engine.device import (
     gpu_fft_launch,
     vector_fft,
 )
+from slipstream.engine.fft.pack_unpack import RowMover, RowTables, real_name
 from slipstream.engine.fft.slab_layout import NOT_KEPT, PackedBlocks, SlabGeometry
-from slipstream.engine.fft.strided_fft import RowMover, RowTables, real_name
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.engine.schedule import StepGraph
 

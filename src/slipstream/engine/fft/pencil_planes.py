@@ -27,6 +27,7 @@ from slipstream.engine.fft.line_transforms import (
     balanced_batch,
     fields_beside,
 )
+from slipstream.engine.fft.pack_unpack import RowTables
 from slipstream.engine.fft.plane_transforms import (
     BATCH_BYTES,
     PackedPlanes,
@@ -41,7 +42,6 @@ from slipstream.engine.fft.slab_layout import (
     planes_beside,
     planes_of_run,
 )
-from slipstream.engine.fft.strided_fft import RowTables
 from slipstream.engine.schedule import StepGraph
 
 # The least bytes of a field's blocks, if there are enough planes: each piece waits for two

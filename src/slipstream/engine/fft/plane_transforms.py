@@ -36,6 +36,7 @@ from slipstream.engine.fft.line_transforms import (
     balanced_batch,
     in_strides,
 )
+from slipstream.engine.fft.pack_unpack import RowTables, real_name
 from slipstream.engine.fft.slab_layout import (
     NOT_KEPT,
     KxRange,
@@ -43,7 +44,6 @@ from slipstream.engine.fft.slab_layout import (
     SlabGeometry,
     planes_of_run,
 )
-from slipstream.engine.fft.strided_fft import RowTables, real_name
 from slipstream.engine.schedule import StepGraph
 
 # ``function(points, plane)`` returns the operation on a batch ``points[field, z, y, x]`` whose

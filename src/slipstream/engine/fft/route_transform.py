@@ -32,9 +32,9 @@ from slipstream.engine.exchange import (
 )
 from slipstream.engine.fft.fft_arguments import Arguments, Boxes, Stage
 from slipstream.engine.fft.line_transforms import LineTransform, RealRows, Rows, has_gpu_kernel
+from slipstream.engine.fft.pack_unpack import RowTables
 from slipstream.engine.fft.slab_engine import lane_after_exchange
 from slipstream.engine.fft.slab_layout import NOT_KEPT
-from slipstream.engine.fft.strided_fft import RowTables
 from slipstream.engine.fft.transform_parts import Part
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 

@@ -61,6 +61,7 @@ from slipstream.engine.exchange import (
     packed_exchange,
 )
 from slipstream.engine.fft.line_transforms import ColumnPass, Rows, column_pass
+from slipstream.engine.fft.pack_unpack import RowTables
 from slipstream.engine.fft.pencil_planes import PencilPass
 from slipstream.engine.fft.plane_transforms import (
     PackedPlanes,
@@ -77,7 +78,6 @@ from slipstream.engine.fft.slab_layout import (
     planes_beside,
     planes_of_run,
 )
-from slipstream.engine.fft.strided_fft import RowTables
 from slipstream.engine.schedule import StepGraph
 
 # Chunks of planes in which fields are sent, if their blocks are large: the first travel while the

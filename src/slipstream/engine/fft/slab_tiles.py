@@ -21,6 +21,7 @@ from slipstream.engine.device import Device
 from slipstream.engine.errors import InputError, bytes_text
 from slipstream.engine.fft.device_exchange import padded_row, placed_points
 from slipstream.engine.fft.line_transforms import LineTransform, RowsOfShares, Shares, column_pass
+from slipstream.engine.fft.pack_unpack import RowTables
 from slipstream.engine.fft.plane_transforms import PlaneBatches, PlanePass, PointProduct
 from slipstream.engine.fft.slab_engine import chunks_of_step
 from slipstream.engine.fft.slab_layout import (
@@ -29,7 +30,6 @@ from slipstream.engine.fft.slab_layout import (
     RowGeometry,
     SlabGeometry,
 )
-from slipstream.engine.fft.strided_fft import RowTables
 from slipstream.engine.outofcore.file_arrays import FileHome
 from slipstream.engine.outofcore.memory_budget import (
     NO_LIMIT,
