@@ -3,6 +3,8 @@
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ ROOT = Path(slipstream.__file__).parent
 LAYERS = (
     {"printable_text", "stop_signals"},
     {"__init__", "accepted", "array_types", "errors", "field"},
-    {"process_threads", "private_cache"},
+    {"process_threads", "private_cache", "error_terms"},
     {
         "kernels",
         "decomposition",
@@ -29,7 +31,7 @@ LAYERS = (
         "particle_statistics",
         "time_averages",
     },
-    {"redistribution", "known_attributes", "error_terms"},
+    {"redistribution", "known_attributes"},
     {"device", "case", "io"},
     {"schedule", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
@@ -45,6 +47,28 @@ LAYERS = (
     {"__main__"},
 )
 FAMILIES = ("spectral", "lattice", "advection")
+# The rooms that move and transform arrays, and the modules below them that they use.
+ENGINE = ("kernels", "collective", "device", "schedule", "exchange", "outofcore", "fft")
+BELOW_ENGINE = {
+    "accepted",
+    "argument_checks",
+    "array_types",
+    "byte_sizes",
+    "decomposition",
+    "error_terms",
+    "errors",
+    "known_attributes",
+    "mpi_launch",
+    "printable_text",
+    "private_cache",
+    "process_threads",
+    "redistribution",
+    "stop_signals",
+    "tuner",
+}
+# What they need, what they use where it is installed, and what draws a picture on request.
+NEEDED = {"numpy"}
+OPTIONAL = {"mpi4py", "cupy", "matplotlib"}
 LEVEL = {layer: level for level, layers in enumerate(LAYERS) for layer in layers}
 MODULES = sorted(ROOT.rglob("*.py"))
 # What solvers and transforms may know of exchanges: plans, and that there are transports.
@@ -174,6 +198,64 @@ CUDA_MODULES = (
     "cufft.py",
     "pool_limit.py",
 )
+
+
+def modules_of(rooms):
+    return [path for path in MODULES if layer_of(path) in rooms]
+
+
+def imported_packages(path):
+    """Return the packages outside of Python's library that a module imports, wherever it does."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"slipstream"}
+
+
+@pytest.mark.parametrize("rooms", [ENGINE], ids=["engine"])
+def test_rooms_use_only_what_is_below_them(rooms):
+    paths = modules_of(rooms)
+    below = [path for path in MODULES if layer_of(path) in BELOW_ENGINE]
+    used = set().union(*map(imported_layers, (*paths, *below)))
+    assert used - {"__init__"} == BELOW_ENGINE | set(rooms)
+    assert set().union(*map(imported_packages, (*paths, *below))) == NEEDED | OPTIONAL
+
+
+# Imports all that does not need a GPU, and transforms, where nothing but NumPy is installed.
+ALONE = """
+import importlib, importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.split(".")[0]
+        if top not in {allowed!r} and top not in sys.stdlib_module_names:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+for name in {names!r}:
+    importlib.import_module(name)
+from slipstream.fft import DistributedFFT
+import numpy as np
+u = np.random.default_rng(0).random((8, 6, 4))
+assert np.allclose(DistributedFFT(u.shape, device="cpu").forward(u), np.fft.rfftn(u))
+print("imported", len({names!r}))
+"""
+
+
+@pytest.mark.parametrize("rooms", [ENGINE], ids=["engine"])
+def test_rooms_work_where_only_numpy_is_installed(rooms):
+    names = [
+        ".".join(("slipstream", *path.relative_to(ROOT).with_suffix("").parts))
+        for path in modules_of(rooms)
+        if path.name not in (*CUDA_MODULES, *MPI_MODULES)
+    ]
+    allowed = sorted({*NEEDED, "slipstream"})
+    script = ALONE.format(names=names, allowed=allowed)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout == f"imported {len(names)}\n", result.stderr
 
 
 @pytest.mark.slow
