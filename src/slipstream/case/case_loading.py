@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from slipstream.case.common_tables import Case
 from slipstream.case.table import choices_at, is_key, key_at, keys_of, table_at
 from slipstream.engine import accepted
-from slipstream.engine.error_terms import KeyName, Refusal, spelled
+from slipstream.engine.error_terms import ARRAYS, KeyName, Refusal, Terms, spelled
 from slipstream.engine.errors import InputError, nearest
 from slipstream.engine.text import shortened, shown
 
@@ -43,7 +43,9 @@ _KINDS = {
 _LONGEST_MESSAGE = 800
 
 
-def explain(model: type[BaseModel], error: ValidationError, data: Any = None) -> tuple[str, str]:
+def explain(
+    model: type[BaseModel], error: ValidationError, data: Any = None, terms: Terms = ARRAYS
+) -> tuple[str, str]:
     """Return the dotted key that failed first, and one line about it that begins with a key.
 
     Unknown keys are reported first, since they tend to cause the rest. `data` is the user's input.
@@ -52,11 +54,11 @@ def explain(model: type[BaseModel], error: ValidationError, data: Any = None) ->
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     problem = problems[0]
     key = _key(problem, data) or "case"
-    text = _describe(model, problem)
+    text = _describe(model, problem, terms)
     names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
-    message = text if names_keys else f"{_spelled(key)}: {text}"
+    message = text if names_keys else f"{_spelled(key, terms)}: {text}"
     if len(problems) > 1:
-        others = ", ".join(_spelled(_key(one, data)) for one in problems[1:4])
+        others = ", ".join(_spelled(_key(one, data), terms) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
 
@@ -77,9 +79,9 @@ def _key(problem: Any, data: Any) -> str:
     return key.removeprefix(".")
 
 
-def _spelled(key: str) -> str:
+def _spelled(key: str, terms: Terms) -> str:
     table, _, name = key.partition(".")
-    return spelled([KeyName(table, name)]) if name else key
+    return spelled([KeyName(table, name)], terms) if name else key
 
 
 def _guess(
@@ -97,7 +99,7 @@ def _guess(
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
-def _describe(model: type[BaseModel], problem: Any) -> str:
+def _describe(model: type[BaseModel], problem: Any, terms: Terms) -> str:
     """Return the fault of one key, and the accepted values."""
     kind, location, value = problem["type"], problem["loc"], problem["input"]
     if kind == "extra_forbidden":
@@ -117,7 +119,9 @@ def _describe(model: type[BaseModel], problem: Any) -> str:
         bound, words = _BOUNDS[kind]
         return f"must be {words} {problem['ctx'][bound]:g}, not {shown(value)}"
     if kind == "value_error":
-        return shortened(str(problem["ctx"]["error"]), _LONGEST_MESSAGE)
+        fault = problem["ctx"]["error"]
+        text = spelled(fault.args, terms) if isinstance(fault, Refusal) else str(fault)
+        return shortened(text, _LONGEST_MESSAGE)
     for prefix, words in _KINDS.items():
         if kind.startswith(prefix):
             return f"must be {words}, not {shown(value)}"

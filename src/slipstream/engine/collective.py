@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar, cast
 import numpy as np
 
 from slipstream.engine.array_types import Comm
+from slipstream.engine.error_terms import KeyedError, spelled
 from slipstream.engine.errors import InputError, OutOfMemory, RunError, SlipstreamError
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ def is_own(comm: Comm) -> TypeGuard[OwnCommunicator]:
 def own(comm: Comm, what: str) -> Comm:
     """Return a communicator between the same ranks that nobody else uses. Collective.
 
-    `what` it is for, such as "DistributedFFT", must be the same on all ranks. No collective call of
-    it waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped. One
-    that is from here already is returned as it is.
+    `what` names its owner, such as "DistributedFFT", the same on all ranks. None of its collective
+    calls waits for longer than ``SLIPSTREAM_TIMEOUT``. It is freed some time after it was dropped.
+    A communicator that has an owner is returned as it is.
     """
-    if comm is None or is_own(comm):  # which belongs to the same owner
+    if comm is None or is_own(comm):
         return comm
     check_communicator(comm)
     from slipstream.engine.own_communicator import lend
@@ -57,7 +58,7 @@ def own(comm: Comm, what: str) -> Comm:
 
 
 def check_communicator(comm: Comm) -> None:
-    """Refuse, on this rank, what ranks cannot do anything together by."""
+    """Refuse, on this rank, an object that is no usable intracommunicator."""
     if not hasattr(comm, "Is_inter"):  # of mpi4py's communicators
         raise InputError(f"comm is {comm!r}; accepted: None or an intracommunicator of mpi4py")
     if not comm:  # as also one that has been freed
@@ -74,16 +75,16 @@ def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters,
 
     If it fails on one rank, it fails on all.
     """
-    place = list(inspect.signature(function).parameters).index("comm")
+    position = list(inspect.signature(function).parameters).index("comm")
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Result:
-        given = arguments[place] if len(arguments) > place else options.get("comm")
-        if given is None:
+        users_comm = arguments[position] if len(arguments) > position else options.get("comm")
+        if users_comm is None:
             return function(*arguments, **options)
-        comm = own(given, function.__qualname__.removesuffix(".__init__"))
-        if len(arguments) > place:
-            arguments = (*arguments[:place], comm, *arguments[place + 1 :])
+        comm = own(users_comm, function.__qualname__.removesuffix(".__init__"))
+        if len(arguments) > position:
+            arguments = (*arguments[:position], comm, *arguments[position + 1 :])
         else:
             options["comm"] = comm
         with together(comm):
@@ -117,7 +118,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
             raise
         except BaseException as failure:
             if not is_on_all_ranks(failure):
-                comm.tell(failure)
+                comm.notify_ranks(failure)
             raise
         comm.meet()
     finally:
@@ -127,16 +128,14 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
 def give_up(comm: Comm, failure: BaseException | None) -> None:
     """Free the other ranks from waiting for this one, which failed alone and left."""
     if failure is not None and is_own(comm) and not is_on_all_ranks(failure):
-        comm.tell(failure)
+        comm.notify_ranks(failure)
 
 
-def on_every_rank(
-    comm: Comm, function: Callable[[], Result], message: str = "{text} (on rank {rank})"
-) -> Result:
-    """Return what `function`, which must not communicate, returns on each rank. Collective.
+def on_every_rank(comm: Comm, function: Callable[[], Result], names_rank: bool = True) -> Result:
+    """Return the result of `function`, which must not communicate, on each rank. Collective.
 
-    If it fails, all ranks raise the same: what the lowest rank that failed has to say, with its
-    number unless all say so. It is an `InputError` if that was one, else a `RunError`; any other
+    If it fails, all ranks raise the error of the lowest rank that failed, with its number unless
+    all ranks failed alike. It is an `InputError` if that was one, else a `RunError`; any other
     exception is a defect, which keeps its type and traceback where it happened.
     """
     if comm is None:
@@ -153,8 +152,8 @@ def on_every_rank(
         defect = not isinstance(failure, SlipstreamError)
         if defect or all(problem == problems[0] for problem in problems):
             raise on_all_ranks(failure)
-    rank, (kind, text) = next((r, p) for r, p in enumerate(problems) if p is not None)
-    raise on_all_ranks(kind(message.format(text=text, rank=rank))) from failure
+    rank = next(rank for rank, problem in enumerate(problems) if problem)
+    raise failure_of(problems[rank], rank if names_rank else None) from failure
 
 
 def check_agreement(comm: Comm, values: Mapping[str, Any]) -> None:
@@ -182,25 +181,38 @@ def on_first_rank(comm: Comm, function: Callable[[], Result]) -> Result:
     """Return on all ranks what `function` returns on rank 0, picklable. Collective."""
     if comm is None:
         return function()
-    result = on_every_rank(comm, lambda: function() if comm.rank == 0 else None, "{text}")
+    result = on_every_rank(comm, lambda: function() if comm.rank == 0 else None, False)
     result = comm.bcast(result, root=0)
     return cast(Result, result)
 
 
-def described(failure: BaseException) -> tuple[type[Exception], str]:
-    """Return the exception that other ranks raise if one fails: a type and a text.
+# An exception that ranks send each other: its type, and the parts of its message.
+Description = tuple[type[Exception], tuple[Any, ...]]
 
-    What is a defect, with its traceback, on one rank is a `RunError` on the others.
+
+def described(failure: BaseException) -> Description:
+    """Return the exception that other ranks raise if one fails.
+
+    A defect, with its traceback on one rank, is a `RunError` on the others.
     """
+    if isinstance(failure, KeyedError):
+        return KeyedError, failure.plain_parts()
     if isinstance(failure, SlipstreamError):
-        return (InputError if isinstance(failure, InputError) else RunError), str(failure)
+        return (InputError if isinstance(failure, InputError) else RunError), (str(failure),)
     text = f"{type(failure).__name__}: {failure}".removesuffix(": ")
-    return (OutOfMemory if isinstance(failure, MemoryError) else RunError), text
+    return (OutOfMemory if isinstance(failure, MemoryError) else RunError), (text,)
 
 
-def failure_of(kind: type[Exception], text: str, rank: int) -> Exception:
+def failure_text(failure: BaseException) -> str:
+    """Return the text of the exception that other ranks raise if one fails."""
+    return spelled(described(failure)[1])
+
+
+def failure_of(description: Description, rank: int | None) -> Exception:
     """Return the exception that the other ranks raise because one has failed."""
-    return on_all_ranks(kind(f"{text} (on rank {rank})"))
+    kind, parts = description
+    parts = (*parts, "" if rank is None else f" (on rank {rank})")
+    return on_all_ranks(KeyedError(*parts) if kind is KeyedError else kind(spelled(parts)))
 
 
 def on_all_ranks(failure: Failure) -> Failure:
@@ -224,8 +236,8 @@ def greatest(comm: Comm, value: float) -> float:
     """Return the largest value of any rank, not-a-number if it is one anywhere. Collective."""
     if comm is None:
         return value
-    if hasattr(comm, "greatest"):  # an OwnCommunicator, whose ranks reduce it as they meet
-        return float(comm.greatest([value])[0])
+    if is_own(comm):  # ranks reduce it as they meet
+        return comm.greatest(value)
     return float(np.max(comm.allgather(value)))
 
 
@@ -238,16 +250,17 @@ def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
     return total
 
 
-# What MPI may still read from, or write to, after ranks gave up waiting: kept for ever.
+# Requests and arrays that MPI may still use after ranks gave up waiting: kept for ever.
 abandoned: list[Any] = []
 
 
-# What has been waited for long is looked for less often: the wait is at most this fraction longer.
-_FRACTION, _LONGEST_PAUSE = 1 / 200, 0.02
+# Pauses between looks grow with the wait, and make it at most this fraction longer.
+_FRACTION = 1 / 200
+_LONGEST_PAUSE = 0.02
 
 
 def longer_pause(waited: float) -> float:
-    """Return how long to sleep after so many fruitless seconds, so that others get the core."""
+    """Return how long to sleep, so that others get the core, after a wait in seconds."""
     return min(waited * _FRACTION, _LONGEST_PAUSE)
 
 

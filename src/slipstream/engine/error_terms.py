@@ -1,15 +1,15 @@
 """Errors that name keys, spelled as their reader knows them.
 
 Cases and functions of Python name the same things differently, and cases give numbers per axis in
-the order x, y, z. A `KeyedError` therefore keeps its message in parts, which a `Terms` turns into
-text; by default keys are named as ``image.path`` and axes are in the order of arrays.
+the order x, y, z. So a `KeyedError` keeps its message in parts, from rank to rank, and
+`in_terms_of` spells it where the reader is known; by default keys are named as ``image.path`` and
+axes are in the order of arrays.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,17 @@ class KeyName:
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(init=False)
 class PerAxis:
-    """Values that were given or found for z, y and x."""
+    """Values for z, y and x, as texts in both orders."""
 
-    values: Any
+    text: str
+    x_first: str
+
+    def __init__(self, values: Any) -> None:
+        is_triple = isinstance(values, tuple) and len(values) == 3
+        self.text = str(values)
+        self.x_first = str(list(reversed(values))) if is_triple else self.text
 
 
 @dataclass(frozen=True)
@@ -42,36 +48,26 @@ class Terms:
         """Return a part of a message as text."""
         if isinstance(part, KeyName):
             return self.name(part)
-        if not isinstance(part, PerAxis):
-            return str(part)
-        values = part.values
-        if self.x_first and isinstance(values, tuple) and len(values) == 3:
-            return str(list(reversed(values)))
-        return str(values)
-
-
-def _key_of_case(key: KeyName) -> str:
-    # Keys of samples are keys of their image.
-    return f"{'image' if key.table == 'sample' else key.table}.{key.name}"
+        if isinstance(part, PerAxis):
+            return part.x_first if self.x_first else part.text
+        return str(part)
 
 
 # Arguments that are not called like their keys.
 _OTHER_NAMES = {KeyName("image", "path"): "image", KeyName("time", "end"): "max_steps"}
 
 
-def _argument(key: KeyName) -> str:
-    return _OTHER_NAMES.get(key, key.name)
-
-
 ARRAYS = Terms(lambda key: f"{key.table}.{key.name}")
-CASES = Terms(_key_of_case, x_first=True)
-ARGUMENTS = Terms(_argument)
-_TERMS = ContextVar("terms", default=ARRAYS)
+# Keys of samples are keys of their image.
+CASES = Terms(
+    lambda key: f"{'image' if key.table == 'sample' else key.table}.{key.name}", x_first=True
+)
+ARGUMENTS = Terms(lambda key: _OTHER_NAMES.get(key, key.name))
 
 
-def spelled(parts: Iterable[Any], terms: Terms | None = None) -> str:
-    """Return the parts of a message as text, in the present terms by default."""
-    return "".join(map((terms or _TERMS.get()).text, parts))
+def spelled(parts: Iterable[Any], terms: Terms = ARRAYS) -> str:
+    """Return the parts of a message as text."""
+    return "".join(map(terms.text, parts))
 
 
 def keys_in_order(table: str, names: Iterable[str]) -> list[Any]:
@@ -83,8 +79,12 @@ class KeyedError(InputError):
     """An `InputError` whose parts are text, `KeyName` or `PerAxis`."""
 
     def text(self) -> str:
-        """Return the message in the terms of the caller."""
         return spelled(self.args)
+
+    def plain_parts(self) -> tuple[Any, ...]:
+        """Return the parts, with text for whatever is not of this module."""
+        of_module = KeyName | PerAxis
+        return tuple(part if isinstance(part, of_module) else str(part) for part in self.args)
 
 
 class Refusal(ValueError):
@@ -96,18 +96,10 @@ class Refusal(ValueError):
 
 @contextlib.contextmanager
 def in_terms_of(terms: Terms) -> Iterator[None]:
-    """Raise a `KeyedError` as an `InputError` in the terms of a caller.
-
-    So does any rank that receives the error of another one in between.
-    """
-    token = _TERMS.set(terms)
+    """Raise a `KeyedError` as an `InputError` in the terms of a caller."""
     try:
         yield
     except KeyedError as error:
-        # Only now: the settings models of the command line load no communication.
-        from slipstream.engine.collective import is_on_all_ranks, on_all_ranks
-
-        failure = InputError(str(error))
-        raise (on_all_ranks(failure) if is_on_all_ranks(error) else failure) from error
-    finally:
-        _TERMS.reset(token)
+        failure = InputError(spelled(error.args, terms))
+        failure.__dict__.update(vars(error))  # such as that all ranks raise it
+        raise failure from error

@@ -1,10 +1,10 @@
-"""Communicators, each of which belongs to one plan, simulation or transport.
+"""Communicators that belong to one plan, simulation or transport each.
 
-What two plans send can then never be taken for each other's, whatever the order in which ranks
-call them, and no rank waits for ever: collective calls begin with a *meeting*, in which ranks learn
-whether all are there, and whether one of them has failed. `own` makes such a duplicate of a user's
-communicator. MPI frees communicators collectively, but plans are dropped whenever nobody uses them
-any more: a duplicate is freed when the next one is made and all ranks have dropped it.
+Messages of two plans then never mix, in whatever order ranks call them, and no rank waits for ever:
+a collective call begins with a *meeting*, where ranks learn whether all are there and whether one
+has failed. A rank that fails elsewhere sends the others a *notice*, which they read while they
+wait. MPI frees communicators collectively, but plans are dropped at any time: a duplicate is freed
+when the next one is made and all ranks have dropped it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import math
 import os
 import sys
 import time
@@ -25,11 +26,13 @@ import numpy as np
 from mpi4py import MPI
 
 from slipstream.engine.collective import (
+    Description,
     RankFailed,
     WaitedTooLong,
     abandoned,
     described,
     failure_of,
+    failure_text,
     longer_pause,
     on_all_ranks,
     timeout,
@@ -37,30 +40,24 @@ from slipstream.engine.collective import (
 from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.processes import renew_in_child
 
-# Bytes that every rank brings to a meeting: how many it has to say, and those if they are few.
-_SLOT, _NAME = 168, 40
-# Before that stand its length, and the call in which the rank is.
-_HEADER = 8 + _NAME
-# More ranks reduce what they bring before they gather it, since a gather takes memory and messages
-# for each of them; and how many numbers they bring at most.
-_GATHERED, _NUMBERS = 64, 4
-# Most meetings are over within so many seconds, in which ranks do not sleep.
-_BRISK, _PAUSE = 1e-3, 5e-5
-# So many live duplicates are suspicious: reference cycles might keep some of them.
+# Most meetings take less than _BRISK seconds, in which ranks do not sleep.
+_BRISK = 1e-3
+_PAUSE = 5e-5
+# Messages of up to this many bytes are padded, and gathered without waiting inside MPI.
+_PADDED = 1 << 12
+# More live duplicates are suspicious: reference cycles may keep some of them.
 _MANY = 64
-# The longest notice, in bytes and in letters: short enough for MPI to send it without waiting.
-_LONGEST_NOTICE, _MOST_LETTERS = 1 << 12, 900
-# What a family calls its own communicator, where it numbers its duplicates.
+# The longest notice, in bytes and in letters: MPI sends it without waiting for its receiver.
+_LONGEST_NOTICE = 1 << 12
+_MOST_LETTERS = 900
+# The number of a family's own communicator; its duplicates count from 0.
 _CONTROL = -1
 
 
 def _wait(
     done: Callable[[], bool], patience: float = 1.0, look: Callable[[], None] = lambda: None
 ) -> None:
-    """Wait until something is done, for ``SLIPSTREAM_TIMEOUT`` times the patience at most.
-
-    A `look` now and then may raise what ends the wait.
-    """
+    """Wait for at most ``SLIPSTREAM_TIMEOUT`` times the patience; `look` may raise."""
     began = time.perf_counter()
     while not done():
         waited = time.perf_counter() - began
@@ -74,11 +71,10 @@ def _wait(
 
 
 class Notice(NamedTuple):
-    """A rank's message to all others, unasked, that it has failed.
+    """A message to all other ranks that this one has failed.
 
-    `number` is that of a duplicate, `topic` what of it is concerned: 0 is all, others are
-    transports. A failure is for good, or that of a collective `call`, or ends with the next
-    `meeting`, where ranks hear of it if they get there.
+    It concerns a duplicate, or one `topic` of it if that is not 0: a transport. A failure is
+    permanent, or belongs to one collective `call`, or ends with the next `meeting`.
     """
 
     number: int
@@ -88,100 +84,89 @@ class Notice(NamedTuple):
     call: int | None = None
     meeting: int | None = None
 
+    @property
+    def is_permanent(self) -> bool:
+        return self.call is self.meeting is None
+
 
 class Door:
-    """Where a rank is among the collective calls of a duplicate.
+    """Counts the collective calls of a duplicate that a rank has begun, and meetings among them.
 
-    Of these it has `begun` some, and of the meetings among them it has `met` some. Calls without a
-    meeting are counted by the caller. With these counts the rank can report its failure to ranks
-    that do not wait for it, even when the duplicate is gone.
+    By these counts a rank reports its failure to ranks that do not wait for it, even when the
+    duplicate is gone. Calls without a meeting are counted by the caller.
     """
 
     def __init__(self, family: _Family, number: int) -> None:
         self._family, self.number, self.begun, self.met = family, number, 0, 0
-        # The call that this rank has refused, until it knows what the others made of it.
+        # The call that this rank has refused, until it knows what the other ranks did.
         self._refused: int | None = None
 
-    def tell(self, failure: BaseException, topic: int = 0, **when: int) -> str:
-        """Tell the others of a failure, for good unless a notice says when; return its text."""
-        text, rank = described(failure)[1][:_MOST_LETTERS], self._family.control.rank
+    def notify_ranks(self, failure: BaseException, topic: int = 0, **when: int) -> str:
+        """Notify the other ranks of a failure, permanent unless `when` limits it."""
+        text, rank = failure_text(failure)[:_MOST_LETTERS], self._family.control.rank
         if not isinstance(failure, RankFailed):
             text = f"{text} (on rank {rank})"
-        self._family.tell(Notice(self.number, topic, rank, text, **when))
+        self._family.send_notice(Notice(self.number, topic, rank, text, **when))
         return text
 
-    def refuse(self, failure: BaseException) -> None:
-        """Tell ranks that are in the present call, or will be, that this rank has refused it."""
-        self.tell(failure, call=self.begun)
+    def refuse_call(self, failure: BaseException) -> None:
+        """Notify ranks that are in the present call, or will be, that this one has refused it."""
+        self.notify_ranks(failure, call=self.begun)
         self._refused = self.begun
 
-    def settle(self, look: Callable[[], None] = lambda: None) -> None:
-        """Wait until all other ranks have refused the call that this one has refused, if any.
+    def settle_refusal(self, look: Callable[[], None] = lambda: None) -> None:
+        """Wait until all ranks have refused the call that this one has refused, if any.
 
-        A rank that has not refused it waits for this one, and fails: `RankFailed` is raised. If
-        this rank continued instead, its next call would answer the other's wait. A `look` now and
-        then may raise what ends the wait.
+        A rank that has not refused it waits for this one, and fails: `RankFailed` is raised here.
+        If this rank continued instead, its next call would answer the other rank's wait.
         """
         if self._refused is None:
             return
-        call, others = self._refused, self._family.control.size - 1
+        call = self._refused
 
         def all_have_refused() -> bool:
-            refused = set()
-            for notice in self._family.heard(self):
-                if notice.call is notice.meeting is None:
+            notices = self._family.read_notices(self)
+            for notice in notices:
+                if notice.is_permanent:
                     raise RankFailed(notice.text)
-                if notice.call == call:
-                    refused.add(notice.rank)
-            return len(refused) == others
+            refusing = {notice.rank for notice in notices if notice.call == call}
+            return len(refusing) == self._family.control.size - 1
 
         _wait(all_have_refused, look=look)
         self._refused = None
 
     def concerns(self, notice: Notice, topic: int, meets: bool) -> bool:
-        """Return whether a notice ends the wait of a rank, perhaps in a meeting."""
+        """Return whether a notice ends the wait of this rank, perhaps in a meeting."""
         if notice.topic not in (0, topic):
             return False
         if notice.meeting is not None:
             return notice.meeting == self.met and not meets
         return notice.call in (None, self.begun)
 
-    def is_behind(self, notice: Notice) -> bool:
-        """Return whether a notice is about a call or a meeting that is over."""
+    def is_over(self, notice: Notice) -> bool:
+        """Return whether a notice is about an earlier call or meeting."""
         past_call = notice.call is not None and notice.call < self.begun
         return past_call or (notice.meeting is not None and notice.meeting < self.met)
 
 
-def _called(text: np.ndarray) -> str:
-    return text.tobytes().rstrip(b"\0").decode(errors="replace") or "something else"
-
-
 class OwnCommunicator(MPI.Intracomm):
-    """A communicator whose collective calls begin with a meeting.
+    """A communicator whose collective calls begin with a meeting; made by `own`."""
 
-    Python's own are given back when this object is dropped: use `own`.
-    """
-
-    # What the user has called, where that has a name: ranks that meet have to be in the same.
+    # The method that the user has called, if it has a name: ranks that meet must be in the same.
     call = ""
-
-    # What `greatest` finds if there are many ranks.
-    _greatest: np.ndarray
-    # Why ranks cannot do anything together any more, such as that they are at different points.
-    _given_up = ""
-    # How many topics of notices there are besides 0.
-    _topics = 0
-    # Everything that is freed together with it, itself first.
-    _handles: list[MPI.Intracomm]
     # The communicator that this one is a part of: it lives as long.
     owner: OwnCommunicator | None = None
-    # What the communicator that this is a duplicate of has, see `shared`.
-    _family: _Family
-    # Where this rank is among the collective calls.
     door: Door
+    _family: _Family
+    # The communicators that are freed together with it, itself first.
+    _handles: list[MPI.Intracomm]
+    # Why ranks cannot do anything together any more.
+    _given_up = ""
+    # The number of topics of notices in addition to 0.
+    _topics = 0
 
     def new_topic(self) -> int:
-        """Return the number of something that can fail for itself. Collective."""
+        """Return the number of something that can fail alone. Collective."""
         self._topics += 1
         return self._topics
 
@@ -190,127 +175,106 @@ class OwnCommunicator(MPI.Intracomm):
         if self._given_up:
             raise RunError(self._given_up)
 
-    def tell(self, failure: BaseException, topic: int = 0) -> None:
-        """Tell the other ranks, who do not wait, that all that they do together, or a topic, ends.
-
-        They hear it when they look.
-        """
-        text = self.door.tell(failure, topic)
+    def notify_ranks(self, failure: BaseException, topic: int = 0) -> None:
+        """End all that ranks do together, or one topic; they learn of it while they wait."""
+        text = self.door.notify_ranks(failure, topic)
         if topic == 0:
             self._given_up = self._given_up or f"{text}; make it again"
 
     def look(self, topic: int = 0, meets: bool = False) -> None:
-        """Raise `RankFailed` if another rank has told that it failed, and this one waits for it."""
-        for notice in self._family.heard(self.door):
+        """Raise `RankFailed` if another rank, for which this one waits, has sent a notice."""
+        for notice in self._family.read_notices(self.door):
             if self.door.concerns(notice, topic, meets):
-                if notice.call is notice.meeting is None and notice.topic == 0:
+                if notice.is_permanent and notice.topic == 0:
                     self._given_up = self._given_up or f"{notice.text}; make it again"
                 raise RankFailed(notice.text)
 
-    def meet(
-        self, said: bytes = b"", failed: bool = False, numbers: np.ndarray | None = None
-    ) -> list[bytes]:
-        """Wait for all ranks, and return what each of them says. Collective.
+    def meet(self) -> None:
+        """Wait for all ranks. Collective.
 
-        Raises what a rank has `failed` by, unless it is this one; `RunError` if one does not come
-        within ``SLIPSTREAM_TIMEOUT``. Many ranks reduce first: most meetings carry nothing more, or
-        `numbers` for which `greatest` needs the maximum.
+        Raises the failure that a rank brings; `RunError` if one does not come in time.
+        """
+        self._meet()
+
+    def greatest(self, value: float) -> float:
+        """Return the largest value of any rank, not-a-number if it is one anywhere. Collective."""
+        return self._meet(value=value)[0]
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        return self._meet(sendobj)[1]
+
+    def fail(self, failure: BaseException) -> None:
+        """Make the other ranks raise this one's failure at their next meeting. Collective.
+
+        Ranks that wait for this one in an exchange get a notice.
+        """
+        with contextlib.suppress(RunError):  # the other ranks have died, or have failed too
+            self.door.notify_ranks(failure, meeting=self.door.met)
+            self._meet(failure=described(failure))
+
+    def _meet(
+        self,
+        message: Any = None,
+        failure: Description | None = None,
+        value: float = -math.inf,
+    ) -> tuple[float, list[Any]]:
+        """Return the largest value, and the message of every rank. Collective.
+
+        Messages are gathered only if there are any: of thousands of ranks they take memory.
         """
         self.check()
         self.door.begun += 1
-        if self.size > _GATHERED and not self._reduce(said, failed, numbers):
-            self.door.met += 1
-            return [b""] * self.size
-        mine, everyone = np.zeros(_SLOT, np.uint8), np.empty((self.size, _SLOT), np.uint8)
-        mine[:8].view(np.int64)[0] = 2 * len(said) + failed
-        name = self.call.encode()[:_NAME]
-        mine[8 : 8 + len(name)] = np.frombuffer(name, np.uint8)
-        if len(said) <= _SLOT - _HEADER:
-            mine[_HEADER : _HEADER + len(said)] = np.frombuffer(said, np.uint8)
-        self._wait_for(self.Iallgather(mine, everyone), failed, mine, everyone)
+        packet = MPI.pickle.dumps((failure, self.call, message))
+        speaks, call = message is not None or failure is not None, zlib.crc32(self.call.encode())
+        # MPI's maximum might lose a not-a-number, which compares with nothing.
+        value, is_odd = (-math.inf, True) if math.isnan(value) else (value, False)
+        sent = np.array([speaks, len(packet), call, -call, is_odd, value], np.float64)
+        most = np.empty_like(sent)
+        self._wait_for(self.Iallreduce(sent, most, MPI.MAX), failure, sent, most)
+        packets = []
+        if most[0] or most[2] != -most[3]:
+            packets = self._gather_packets(packet, int(most[1]), failure)
         self.door.met += 1
-        headers = everyone[:, :8].copy().view(np.int64)[:, 0]
-        lengths, failures = headers // 2, headers % 2
-        if lengths.max() <= _SLOT - _HEADER:
-            slots = everyone[:, _HEADER:]
-            heard = [slot[:n].tobytes() for slot, n in zip(slots, lengths, strict=True)]
-        else:
-            offsets = np.cumsum([0, *lengths])
-            gathered = np.empty(offsets[-1], np.uint8)
-            counts = lengths.tolist(), offsets[:-1].tolist()
-            MPI.Intracomm.Allgatherv(
-                self, np.frombuffer(said, np.uint8), [gathered, counts, MPI.BYTE]
-            )
-            heard = [part.tobytes() for part in np.split(gathered, offsets[1:-1])]
-        if failures.any() and not failed:
-            rank = int(failures.argmax())
-            kind, text = MPI.pickle.loads(heard[rank])
-            raise failure_of(kind, text, rank)
-        others = (everyone[:, 8:_HEADER] != everyone[0, 8:_HEADER]).any(axis=1)
-        if others.any() and not failures.any():
-            rank = int(others.argmax())
-            first, other = (_called(everyone[one, 8:_HEADER]) for one in (0, rank))
+        greatest = math.nan if most[4] else float(most[5])
+        if not packets:
+            return greatest, [None] * self.size
+        failures, calls, messages = zip(*map(MPI.pickle.loads, packets), strict=True)
+        if any(failures):
+            rank = next(rank for rank, described in enumerate(failures) if described)
+            if failure is None:
+                raise failure_of(failures[rank], rank)
+        elif len(set(calls)) > 1:
+            rank = next(rank for rank, call in enumerate(calls) if call != calls[0])
+            first, other = (calls[number] or "something else" for number in (0, rank))
             raise on_all_ranks(
                 InputError(
                     f"rank 0 calls {first}, rank {rank} calls {other}: all ranks have to make"
                     " collective calls in the same order"
                 )
             )
-        return heard
+        return greatest, list(messages)
 
-    def _wait_for(self, request: MPI.Request, failed: bool, *arrays: np.ndarray) -> None:
-        """Wait for what all ranks have begun together, which MPI does in these arrays."""
+    def _gather_packets(self, packet: bytes, longest: int, failure: Any) -> list[Any]:
+        if longest > _PADDED:
+            return MPI.Intracomm.allgather(self, packet)
+        padded = np.zeros(longest, np.uint8)
+        padded[: len(packet)] = np.frombuffer(packet, np.uint8)
+        packets = np.empty((self.size, longest), np.uint8)
+        self._wait_for(self.Iallgather(padded, packets), failure, padded, packets)
+        return list(packets)
+
+    def _wait_for(self, request: MPI.Request, failure: Any, *arrays: np.ndarray) -> None:
+        """Wait for a request of all ranks, which MPI carries out in these arrays."""
         try:
-            # Who waits for others that have to give up first, each by itself, waits longer.
+            # A rank that has failed waits longer: the others have to give up first.
             look = functools.partial(self.look, meets=True)
-            _wait(request.Test, patience=1.5 if failed else 1.0, look=look)
-        except (WaitedTooLong, RankFailed) as failure:
+            _wait(request.Test, patience=1.0 if failure is None else 1.5, look=look)
+        except (WaitedTooLong, RankFailed) as error:
             abandoned.append((request, *arrays))
             if not self._given_up:
-                self.tell(failure)
+                self.notify_ranks(error)
                 self._given_up = "ranks have lost each other here before; make the plan again"
             raise
-
-    def _reduce(self, said: bytes, failed: bool, numbers: np.ndarray | None) -> bool:
-        """Return whether a rank has something to say, after a reduction. Collective."""
-        mine, found = np.full(4 + 2 * _NUMBERS, -np.inf), np.empty(4 + 2 * _NUMBERS)
-        name = zlib.crc32(self.call.encode()[:_NAME])
-        mine[:4] = len(said), failed, name, -name
-        if numbers is not None:
-            # MPI's maximum might lose a not-a-number, which compares with nothing.
-            are_numbers = ~np.isnan(numbers)
-            mine[4 : 4 + len(numbers)] = np.where(are_numbers, numbers, -np.inf)
-            mine[4 + _NUMBERS :][: len(numbers)] = np.where(are_numbers, 0.0, 1.0)
-        self._wait_for(self.Iallreduce(mine, found, MPI.MAX), failed, mine, found)
-        is_odd = found[4 + _NUMBERS :] > 0
-        self._greatest = np.where(is_odd, np.nan, found[4 : 4 + _NUMBERS])
-        return bool(found[:2].any() or found[2] != -found[3])
-
-    def greatest(self, numbers: Sequence[float]) -> np.ndarray:
-        """Return the largest of the numbers of all ranks, place by place. Collective.
-
-        There are at most four. One that is not a number is the largest.
-        """
-        mine = np.array(numbers, np.float64)
-        if len(mine) > _NUMBERS:
-            raise ValueError(f"{len(mine)} numbers; accepted: at most {_NUMBERS}")
-        if self.size > _GATHERED:
-            self.meet(numbers=mine)
-            return self._greatest[: len(mine)]
-        heard = [np.frombuffer(one, np.float64) for one in self.meet(mine.tobytes())]
-        found: np.ndarray = np.max(heard, axis=0)
-        return found
-
-    def fail(self, failure: BaseException) -> None:
-        """Make the other ranks fail by this one's failure, wherever they meet next. Collective.
-
-        Ranks that wait for it in an exchange get a notice.
-        """
-        try:
-            self.door.tell(failure, meeting=self.door.met)
-            self.meet(MPI.pickle.dumps(described(failure)), failed=True)
-        except RunError:
-            return  # the others have died, or have failed too
 
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
@@ -318,7 +282,7 @@ class OwnCommunicator(MPI.Intracomm):
         return self._kept(MPI.Intracomm.Dup(self))
 
     def part(self, number: int) -> MPI.Intracomm:
-        """Return a plain communicator of the ranks that give the same number. Collective.
+        """Return a plain communicator of the ranks with the same number. Collective.
 
         It is freed together with this.
         """
@@ -326,17 +290,17 @@ class OwnCommunicator(MPI.Intracomm):
         return self._kept(MPI.Intracomm(MPI.Intracomm.Split(self, number)))
 
     def divided(self, number: int) -> OwnCommunicator:
-        """Return a communicator for one owner of the ranks that give the same number. Collective.
+        """Return a communicator for one owner of the ranks with the same number. Collective.
 
         It is freed some time after this.
         """
-        made = lend(MPI.Intracomm(self.part(number)), f"part of {self.size} ranks")
-        made.owner = self
-        return made
+        part = lend(MPI.Intracomm(self.part(number)), f"part of {self.size} ranks")
+        part.owner = self
+        return part
 
-    def _kept(self, made: MPI.Intracomm) -> MPI.Intracomm:
-        self._handles.append(MPI.Intracomm(made))
-        return _Duplicate(made, self)
+    def _kept(self, comm: MPI.Intracomm) -> MPI.Intracomm:
+        self._handles.append(MPI.Intracomm(comm))
+        return _Duplicate(comm, self)
 
     def shared(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return an object that all duplicates of a communicator share, made if need be.
@@ -346,21 +310,6 @@ class OwnCommunicator(MPI.Intracomm):
         if key not in self._family.shared:
             self._family.shared[key] = make()
         return self._family.shared[key]
-
-    def allgather(self, sendobj: Any) -> list[Any]:
-        return [MPI.pickle.loads(said) for said in self.meet(MPI.pickle.dumps(sendobj))]
-
-    def bcast(self, obj: Any, root: int = 0) -> Any:
-        said = MPI.pickle.dumps(obj) if self.rank == root else b""
-        return MPI.pickle.loads(self.meet(said)[root])
-
-    def alltoall(self, sendobj: Any) -> list[Any]:
-        said = MPI.pickle.dumps(sendobj)
-        # Short messages travel in the meeting, to all; of long ones each rank gets its own.
-        heard = self.meet(said if len(said) <= _SLOT - _HEADER else b"")
-        if all(heard):
-            return [MPI.pickle.loads(one)[self.rank] for one in heard]
-        return super().alltoall(sendobj)
 
     def Barrier(self) -> None:
         self.meet()
@@ -374,9 +323,9 @@ class _Duplicate(MPI.Intracomm):
     owner: OwnCommunicator
 
     def __new__(cls, comm: MPI.Intracomm, owner: OwnCommunicator) -> _Duplicate:
-        made = super().__new__(cls, comm)
-        made.owner = owner
-        return made
+        duplicate = super().__new__(cls, comm)
+        duplicate.owner = owner
+        return duplicate
 
 
 def _after_meeting(name: str) -> Callable[..., Any]:
@@ -390,66 +339,69 @@ def _after_meeting(name: str) -> Callable[..., Any]:
     return meet_and_call
 
 
-for _name in ("gather", "allreduce", "Allgatherv", "Allreduce", "Alltoallw", "Split_type"):
+for _name in (
+    *("bcast", "gather", "alltoall", "allreduce"),
+    *("Allgatherv", "Allreduce", "Alltoallw", "Split_type"),
+):
     setattr(OwnCommunicator, _name, _after_meeting(_name))
 
 
 class _Family:
-    """The duplicates of one communicator, known to it by an attribute of MPI's."""
+    """The duplicates of a communicator, which refers to it by an attribute of MPI."""
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         _wait(comm.Ibarrier().Test)
         self.control = OwnCommunicator(comm.Dup())
         self.made = 0
         self.lent: dict[int, list[MPI.Intracomm]] = {}
-        # This rank's duplicates that nothing uses any more.
+        # This rank's duplicates that nothing uses any more, and those in use, by number.
         self.dropped: set[int] = set()
-        self.shared: dict[Any, Any] = {}
-        # Those that are used, by their numbers.
         self._used: weakref.WeakValueDictionary[int, OwnCommunicator] = (
             weakref.WeakValueDictionary()
         )
-        self._name(self.control, _CONTROL)
-        # Notices travel here: they may be read late, or never, and nothing else waits for them.
+        self.shared: dict[Any, Any] = {}
+        self._enter(self.control, _CONTROL)
+        # Notices may be read late, or never, and nothing else waits for them.
         self._channel, self._is_closed = comm.Dup(), False
         self._sent: list[tuple[MPI.Request, bytes]] = []
-        self._heard: dict[int, list[Notice]] = {}
+        self._notices: dict[int, list[Notice]] = {}
         _families.add(self)
         renew_in_child(self)
 
-    def _name(self, comm: OwnCommunicator, number: int) -> None:
+    def _enter(self, comm: OwnCommunicator, number: int) -> None:
         comm._family, comm.door = self, Door(self, number)
         self._used[number] = comm
 
-    def tell(self, notice: Notice) -> None:
+    def send_notice(self, notice: Notice) -> None:
         """Send a notice to all other ranks."""
         if self._is_closed:
             return
-        self.heard(self.control.door)  # so that what nobody waits for does not pile up
-        said = MPI.pickle.dumps(notice)
-        self._sent = [one for one in self._sent if not one[0].Test()]
+        self.read_notices(self.control.door)  # so that unread ones do not pile up
+        packet = MPI.pickle.dumps(notice)
+        self._sent = [sent for sent in self._sent if not sent[0].Test()]
         for peer in range(self._channel.size):
             if peer != notice.rank:
-                self._sent.append((self._channel.Isend(said, peer), said))
+                self._sent.append((self._channel.Isend(packet, peer), packet))
 
-    def heard(self, door: Door) -> list[Notice]:
+    def read_notices(self, door: Door) -> list[Notice]:
         """Return the notices of other ranks about a duplicate that still apply."""
         while (message := self._channel.Improbe()) is not None:
-            said = bytearray(_LONGEST_NOTICE)
-            message.Recv(said)
-            notice = MPI.pickle.loads(said)
+            packet = bytearray(_LONGEST_NOTICE)
+            message.Recv(packet)
+            notice = MPI.pickle.loads(packet)
             if notice.number in self._used:
-                self._heard.setdefault(notice.number, []).append(notice)
-        if door.number not in self._heard:
+                self._notices.setdefault(notice.number, []).append(notice)
+        if door.number not in self._notices:
             return []
-        found = [one for one in self._heard[door.number] if not door.is_behind(one)]
-        self._heard[door.number] = found
-        return found
+        self._notices[door.number] = [
+            notice for notice in self._notices[door.number] if not door.is_over(notice)
+        ]
+        return self._notices[door.number]
 
-    def tell_of_the_end(self, failure: BaseException) -> None:
-        """Tell the other ranks that this one ends by a failure, whatever they wait for."""
+    def notify_ranks(self, failure: BaseException) -> None:
+        """Notify the other ranks that this process ends by a failure, whatever they wait for."""
         for comm in list(self._used.values()):
-            comm.tell(failure)
+            comm.notify_ranks(failure)
 
     def renew(self) -> None:
         """Separate a forked process from the ranks of its parent."""
@@ -461,34 +413,37 @@ class _Family:
             )
 
     def close(self) -> None:
-        """Free the communicators of the family itself, as the user's one ends."""
+        """Free the communicators of the family, as the user's communicator ends. Collective."""
+        for shared in self.shared.values():
+            shared.close(self.control)
+        self.free_dropped(self.control.allgather(self.dropped.copy()))
         self._is_closed = True
         _families.discard(self)
         self.control.Free()
         self._channel.Free()
 
-    def lend(self, what: str) -> OwnCommunicator:
+    def lend(self, owner: str) -> OwnCommunicator:
         """Return a new duplicate; free duplicates that no rank uses any more. Collective."""
         if len(self.lent) % _MANY == _MANY - 1:
             gc.collect()
-        everyone = self.control.allgather((what, self.dropped.copy()))
-        for rank, (other, _) in enumerate(everyone):
-            if other != everyone[0][0]:
-                text = f"rank 0 makes a {everyone[0][0]}, rank {rank} a {other}: ranks disagree"
+        owners, dropped = zip(*self.control.allgather((owner, self.dropped.copy())), strict=True)
+        for rank, other in enumerate(owners):
+            if other != owners[0]:
+                text = f"rank 0 makes a {owners[0]}, rank {rank} a {other}: ranks disagree"
                 raise on_all_ranks(InputError(text))
-        self.free(set.intersection(*(dropped for _, dropped in everyone)))
+        self.free_dropped(dropped)
         number, self.made = self.made, self.made + 1
-        made = OwnCommunicator(MPI.Intracomm.Dup(self.control))
-        self._name(made, number)
-        self.lent[number] = made._handles = [MPI.Intracomm(made)]
-        weakref.finalize(made, self.dropped.add, number).atexit = False
-        return made
+        comm = OwnCommunicator(MPI.Intracomm.Dup(self.control))
+        self._enter(comm, number)
+        self.lent[number] = comm._handles = [MPI.Intracomm(comm)]
+        weakref.finalize(comm, self.dropped.add, number).atexit = False
+        return comm
 
-    def free(self, numbers: set[int]) -> None:
-        """Free duplicates that no rank uses any more. Collective."""
-        for number in sorted(numbers):
+    def free_dropped(self, dropped: Sequence[set[int]]) -> None:
+        """Free the duplicates that all ranks have dropped. Collective."""
+        for number in sorted(set.intersection(*dropped)):
             self.dropped.discard(number)
-            self._heard.pop(number, None)
+            self._notices.pop(number, None)
             for handle in self.lent.pop(number):
                 handle.Free()
 
@@ -497,37 +452,30 @@ _families: weakref.WeakSet[_Family] = weakref.WeakSet()
 
 
 @atexit.register
-def _tell_of_the_end() -> None:
+def _notify_at_exit() -> None:
     """Free other ranks from waiting for a process that an exception ends; Python has shown it."""
     failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if failure is None or MPI.Is_finalized():
         return
     for family in list(_families):
         with contextlib.suppress(MPI.Exception):
-            family.tell_of_the_end(failure)
+            family.notify_ranks(failure)
 
 
-def lend(comm: MPI.Intracomm, what: str) -> OwnCommunicator:
+def lend(comm: MPI.Intracomm, owner: str) -> OwnCommunicator:
     """Return a duplicate of a communicator for one owner; see `collective.own`."""
-    family = cast(_Family | None, comm.Get_attr(_key()))
+    family = cast(_Family | None, comm.Get_attr(_attribute_key()))
     if family is None:
         family = _Family(comm)
-        comm.Set_attr(_key(), family)
-    return family.lend(what)
+        comm.Set_attr(_attribute_key(), family)
+    return family.lend(owner)
 
 
 @functools.cache
-def _key() -> int:
-    """Return the key under which communicators remember their duplicates."""
-
-    def forget(comm: MPI.Comm, key: int, family: _Family) -> None:
+def _attribute_key() -> int:
+    def close_family(comm: MPI.Comm, key: int, family: _Family) -> None:
         # The user frees a communicator; predefined ones end with MPI itself.
-        if MPI.Is_finalized() or comm in (MPI.COMM_WORLD, MPI.COMM_SELF):
-            return
-        for shared in family.shared.values():
-            shared.close(family.control)
-        everyone = family.control.allgather(family.dropped.copy())
-        family.free(set.intersection(*everyone))
-        family.close()
+        if not MPI.Is_finalized() and comm not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            family.close()
 
-    return MPI.Comm.Create_keyval(delete_fn=forget)
+    return MPI.Comm.Create_keyval(delete_fn=close_family)

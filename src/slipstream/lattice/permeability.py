@@ -242,8 +242,7 @@ def _refuse(
     error: ValidationError, arguments: Mapping[str, Any], tables: Mapping[str, Any]
 ) -> None:
     """Raise an error in terms of the arguments, unless a key of further tables is at fault."""
-    with in_terms_of(ARGUMENTS):
-        key, message = explain(LatticeCase, error)
+    key, message = explain(LatticeCase, error, terms=ARGUMENTS)
     table, _, entry = key.partition("[")[0].partition(".")
     if entry not in tables.get(table, {}):
         if entry in _PER_AXIS:  # whose numbers the case has in another order

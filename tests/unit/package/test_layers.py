@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,9 +33,9 @@ ROOMS = (
 PARTS = (
     {"text", "stop_signals", "accepted", "array_types"},
     {"errors"},
-    {"decomposition", "private_cache", "processes"},
+    {"decomposition", "error_terms", "private_cache", "processes"},
     {"own_communicator", "collective", "kernels"},  # the one is imported by the other when MPI is
-    {"error_terms", "device"},
+    {"device"},
     {"fields", "schedule", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
     {"outofcore", "device_memory", "step_walk"},
@@ -209,6 +210,38 @@ CUDA_MODULES = (
     "cufft.py",
     "pool_limit.py",
 )
+
+
+# Imports all that does not need a GPU, and transforms, where nothing but NumPy is installed.
+ALONE = """
+import importlib, importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.split(".")[0]
+        if top not in ("numpy", "slipstream") and top not in sys.stdlib_module_names:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+for name in {names!r}:
+    importlib.import_module(name)
+from slipstream.fft import DistributedFFT
+import numpy as np
+u = np.random.default_rng(0).random((8, 6, 4))
+assert np.allclose(DistributedFFT(u.shape, device="cpu").forward(u), np.fft.rfftn(u))
+print("imported", len({names!r}))
+"""
+
+
+def test_the_engine_works_where_only_numpy_is_installed():
+    names = [
+        ".".join(("slipstream", *path.relative_to(ROOT).with_suffix("").parts))
+        for path in ENGINE
+        if path.name not in (*CUDA_MODULES, *MPI_MODULES)
+    ]
+    script = ALONE.format(names=names)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout == f"imported {len(names)}\n", result.stderr
 
 
 @pytest.mark.slow

@@ -21,11 +21,11 @@ def large_copy(
     kernel: str = "copy_rows",
     arrays: tuple[Array, Array] | None = None,
 ) -> tuple[Callable[[], None], int]:
-    """Return what copies a large array on a device, and how many bytes it reads plus writes.
+    """Return a function that copies a large array on a device, and the bytes it reads plus writes.
 
     The kernel is one of `copy_bandwidth.hpp`, "copy_rows" or "stream_rows" (a CPU's stores that
-    bypass its caches), or "library" for what the device copies with. `size` is in bytes; of given
-    `arrays` so much is copied.
+    bypass its caches), or "library" for the device's own copy. `size` is in bytes, also if `arrays`
+    are larger.
     """
     size = min(size, 1 << 28) if device.kind == "cpu" else size
     source, target = arrays or copied_arrays(device, size)
@@ -41,7 +41,7 @@ def large_copy(
 
 
 def copied_arrays(device: Device, size: int) -> tuple[Array, Array]:
-    """Return a source and a target of so many bytes for `large_copy`."""
+    """Return a source and a target of `size` bytes for `large_copy`."""
     return device.zeros((size // 8,), "float64"), device.zeros((size // 8,), "float64")
 
 
@@ -50,7 +50,7 @@ def quick_bandwidth(device: Device, size: int = 1 << 28) -> float:
 
     The median of a few copies, which take a fraction of a second in all.
     """
-    found = []
+    rates = []
     for kernel in ("copy_rows", "library"):
         copy, moved = large_copy(device, size, kernel)
         copy()
@@ -61,9 +61,9 @@ def quick_bandwidth(device: Device, size: int = 1 << 28) -> float:
             copy()
             device.synchronize()
             seconds.append(time.perf_counter() - began)
-        found.append(moved / statistics.median(seconds))
+        rates.append(moved / statistics.median(seconds))
         del copy  # with its arrays, before there are others
-    return max(found)
+    return max(rates)
 
 
 # Rows that one thread adds.
@@ -108,7 +108,7 @@ def scale_to_bits(most: float, bits: int) -> float:
 
 # As in `engine/kernels/digests.hpp`.
 SUMS = 64
-# A number of a time series holds so many bits exactly.
+# A number of a time series holds this many bits exactly.
 DIGEST_BITS = 53
 # Particles that a row of threads adds, as in `engine/kernels/state_digest.hpp`.
 _TOGETHER = 256

@@ -439,7 +439,7 @@ def _load(text: str, fast: bool = True) -> ctypes.CDLL:
 
 
 def _keep_to_one_thread() -> None:
-    """Make the child's only thread, the one that forked, run kernels by itself.
+    """Make the only thread of a forked child run kernels by itself.
 
     GNU's OpenMP would wait for threads that it had in the parent. Threads that begin in the child
     have their own teams.

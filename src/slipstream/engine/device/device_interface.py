@@ -116,7 +116,7 @@ class Stream(ABC):
         """Block until everything submitted has finished; raise what failed."""
 
     def capture(self, enqueue: Callable[[], None]) -> Operation:
-        """Return what `enqueue` submits, to this stream and those that wait for it, as one graph.
+        """Return all that `enqueue` submits, here and to streams that wait for this, as one graph.
 
         Only the streams of a GPU can.
         """
@@ -183,7 +183,7 @@ class Scratch:
     needed = 0
 
     def provide(self, memory: Array) -> None:
-        """Take an array of at least so many bytes, for all transforms that follow."""
+        """Take an array of at least `needed` bytes, for all transforms that follow."""
 
 
 class Device(ABC):
@@ -333,7 +333,7 @@ class Device(ABC):
         raise NotImplementedError
 
     def fft_scratch(self) -> Scratch:
-        """Return new scratch; that of a device whose transforms need none does nothing."""
+        """Return new scratch, which does nothing if transforms of this device need none."""
         return Scratch()
 
     def fft_all(self, source: Array, target: Array, forward: bool) -> Operation:

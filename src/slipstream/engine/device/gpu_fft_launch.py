@@ -254,7 +254,7 @@ def _registers(held: int, radices: tuple[int, ...], real: np.dtype) -> int:
 
 
 def _occupancy(items: int, shared_bytes: int, registers: int) -> tuple[int, int]:
-    """Return threads per block, and resident blocks, for so many registers a thread."""
+    """Return threads per block, and resident blocks, for a number of registers per thread."""
     # A quarter of the registers is for every fourth warp.
     warps = 4 * (_REGISTERS // (4 * 32 * registers))
     wanted = -(-items // 32)

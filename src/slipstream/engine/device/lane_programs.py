@@ -140,7 +140,7 @@ class Crew:
         self.lock = threading.Lock()
 
     def hire(self, count: int) -> None:
-        """Have so many members at least."""
+        """Start threads until there are `count` members."""
         for number in range(self._count, count):
             memory = np.zeros(self._MEMBER_BYTES + 64, np.uint8)
             address = address_of(memory) + -address_of(memory) % 64
@@ -341,10 +341,10 @@ class _CompiledPart(_Part):
         """Append a call, of the operation with this number; return whether that is possible."""
         if not call.is_packable:
             return False
-        place, packed = len(self._items), call.packed()
+        index, packed = len(self._items), call.packed()
         if number is not None:
-            self._numbers[place] = number
-        self._calls[place] = call, packed
+            self._numbers[index] = number
+        self._calls[index] = call, packed
         self._items.append([_CALL, 0, 0, len(packed.integers), 0, 0, 0])
         return True
 

@@ -147,7 +147,7 @@ def use_huge_pages(address: int, size: int) -> None:
 
 
 class MappedBytes:
-    """Mapped memory as NumPy takes it for that of an array, unmapped when no array uses it."""
+    """Mapped memory in a form that NumPy accepts, unmapped when no array uses it."""
 
     def __init__(self, address: int, shape: tuple[int, ...], typestr: str = "|u1") -> None:
         self.__array_interface__ = {

@@ -34,7 +34,7 @@ from slipstream.engine.errors import InputError
 DEVICE, HOST, PEER, CACHE = range(4)
 # Addresses that no processor maps: whoever touches one by mistake gets no memory of another array.
 _FIRST_ADDRESS, _ZONE_BITS, _ALIGNMENT = 1 << 62, 56, 4096
-# NumPy has no arrays of more.
+# The most bytes that an array of NumPy can have.
 _MOST_BYTES = (1 << 63) - 1
 
 
@@ -108,7 +108,7 @@ def nothing(stream: Stream) -> None:
 
 
 class NotingDevice(Device):
-    """Stands for a GPU, or for a CPU of one thread, of so many bytes of memory.
+    """Stands for a GPU, or for a CPU of one thread, with a number of bytes of memory.
 
     A GPU has a `home`, which stands for the host with as many bytes as `host_bytes`. Both have
     addresses of the same `memory`.

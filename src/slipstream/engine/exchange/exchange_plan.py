@@ -209,23 +209,23 @@ def exchange_steps(nodes: Sequence[int], rank: int) -> list[tuple[int | None, in
     """
     members = members_of(nodes)
     node, count, largest = nodes[rank], len(members), max(map(len, members))
-    place = members[node].index(rank)
+    position = members[node].index(rank)
 
-    def at(node: int, place: int) -> int | None:
+    def at(node: int, position: int) -> int | None:
         there = members[node % count]
         # Nodes with fewer ranks than others have empty places.
-        return there[place] if place < len(there) else None
+        return there[position] if position < len(there) else None
 
     steps: list[tuple[int | None, int | None]] = []
     for shift in range(largest):
-        receiver, sender = (place + shift) % largest, (place - shift) % largest
+        receiver, sender = (position + shift) % largest, (position - shift) % largest
         for turn in range(count - 1):
             # The distance in nodes depends on the sender's place in its node.
-            to, back = (1 + (turn + start) % (count - 1) for start in (place, sender))
+            to, back = (1 + (turn + start) % (count - 1) for start in (position, sender))
             steps.append((at(node + to, receiver), at(node - back, sender)))
     for shift in range(1, largest):
         if shift < len(members[node]):
-            places = [(place + way) % len(members[node]) for way in (shift, -shift)]
+            places = [(position + way) % len(members[node]) for way in (shift, -shift)]
             steps.append((members[node][places[0]], members[node][places[1]]))
         else:
             steps.append((None, None))

@@ -63,21 +63,21 @@ class HaloPlan:
         near = [peer for peer in _near(boxes, shape, widths, rank) if peer != rank]
 
         def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
-            found = []
+            boxes_there = []
             for source, target in _images(boxes[sender], boxes[receiver], shape, widths):
-                found.append(HaloBox(peer, source, target, offset))
+                boxes_there.append(HaloBox(peer, source, target, offset))
                 offset += source.size
-            return found
+            return boxes_there
 
         def gather(kind: str) -> tuple[tuple[HaloBox, ...], tuple[Block, ...]]:
             pieces, blocks, offset = [], [], 0
             for peer in near:
                 pair = (rank, peer) if kind == "send" else (peer, rank)
-                found = between(*pair, peer, offset)
-                if found:
-                    stop = found[-1].offset + found[-1].source.size
+                pair_boxes = between(*pair, peer, offset)
+                if pair_boxes:
+                    stop = pair_boxes[-1].offset + pair_boxes[-1].source.size
                     blocks.append(Block(peer, Box((offset,), (stop,)), offset, stop - offset))
-                    pieces += found
+                    pieces += pair_boxes
                     offset = stop
             return tuple(pieces), tuple(blocks)
 
@@ -171,13 +171,13 @@ class _ArrayHalo:
         transport: Transport | None,
         alternating: bool,
     ) -> None:
-        self._device, mine = device, layouts[plan.packed.rank]
+        self._device, layout = device, layouts[plan.packed.rank]
         sends = [_array_box(box, layouts[box.peer]) for box in plan.sends]
-        receives = [_array_box(box, mine) for box in plan.receives]
+        receives = [_array_box(box, layout) for box in plan.receives]
         made = box_targets(transport, plan.packed, array, sends, receives, alternating)
         self._blocks, self._unpacking = made.blocks, made.unpacking
-        own = [(array[mine.slices(b.source)], array[mine.slices(b.target)]) for b in plan.own]
-        sources = [array[mine.slices(box.source)] for box in plan.sends]
+        own = [(array[layout.slices(b.source)], array[layout.slices(b.target)]) for b in plan.own]
+        sources = [array[layout.slices(box.source)] for box in plan.sends]
         self._moves = [*own, *zip(sources, made.targets, strict=True)]
 
     def record(self, graph: StepGraph, label: str) -> None:

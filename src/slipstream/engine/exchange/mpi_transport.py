@@ -81,7 +81,7 @@ class MpiTransport(Transport):
 
     def give_up(self, failure: BaseException) -> None:
         """Refuse further exchanges, on all ranks."""
-        self._notice.tell(failure)
+        self._notice.notify_ranks(failure)
 
     def check(self) -> None:
         self._notice.check()
@@ -150,13 +150,13 @@ class MessageExchange(Exchange):
         """Return receiver and bytes of the messages, given the elements of each array."""
         itemsize = self.pairs[0][0].itemsize
         sizes: dict[int, list[int]] = {}  # of thousands of ranks, which get blocks of few sizes
-        found = []
+        messages = []
         for peer, elements in parts:
             if elements not in sizes:
                 shared = self.arrays_by_message(elements)
                 sizes[elements] = [len(numbers) * elements * itemsize for numbers in shared]
-            found += [(peer, size) for size in sizes[elements]]
-        return found
+            messages += [(peer, size) for size in sizes[elements]]
+        return messages
 
     def start(self) -> None:
         """Start sending and receiving."""
@@ -359,8 +359,8 @@ class _AllToAll(MpiExchange):
         if len(self._staged) > 1:
             # Either all ranks join arrays, or none.
             fits = max(array.nbytes for pair in self._staged for array in pair) <= _MOST_BYTES
-            mine = self.largest if fits else _MOST_BYTES
-            self.largest = self._transport.owner.allreduce(mine, op=max)
+            most = self.largest if fits else _MOST_BYTES
+            self.largest = self._transport.owner.allreduce(most, op=max)
         self._joins = len(self._staged) > len(self.arrays_by_message(0))
         prepared = self._joined_message if self._joins else self._messages_by_array
         arrays = zip(*self._staged, strict=True)
@@ -470,14 +470,14 @@ class Carriers:
     def carried_by(self, rank: int) -> list[int]:
         """Return the nodes for which a rank of this node is the carrier, the next one first."""
         count = len(self.members)
-        others = ((self.here + distance) % count for distance in range(1, count))
-        return [other for other in others if self.of(self.here, other) == rank]
+        later_nodes = ((self.here + distance) % count for distance in range(1, count))
+        return [other for other in later_nodes if self.of(self.here, other) == rank]
 
     def in_turn(self) -> list[int]:
         """Return the ranks of this node, beginning with this one, so that all begin differently."""
         ranks = self.members[self.here]
-        place = ranks.index(self.rank)
-        return ranks[place:] + ranks[:place]
+        position = ranks.index(self.rank)
+        return ranks[position:] + ranks[:position]
 
 
 class Leg(NamedTuple):
@@ -497,7 +497,7 @@ class Leg(NamedTuple):
 class Legs:
     """All messages that one rank sends and receives in an exchange.
 
-    `said` has the counts of every rank of this node. The relay has the elements that a carrier
+    `counts` has the counts of every rank of this node. The relay has the elements that a carrier
     gathers, then the ones that it scatters: `relay_size` elements, by node, sender and receiver.
     """
 
@@ -506,18 +506,18 @@ class Legs:
         carriers: Carriers,
         sends: Sequence[Block],
         receives: Sequence[Block],
-        said: dict[int, Counts],
+        counts: dict[int, Counts],
     ) -> None:
         self.sends: list[Leg] = []
         self.receives: list[Leg] = []
         self.relay_size = 0
         self._carriers = carriers
         here, members, turn = carriers.here, carriers.members, carriers.in_turn()
-        mine = carriers.carried_by(carriers.rank)
-        out = {(rank, peer): n for rank, (to, _) in said.items() for peer, n in to.items()}
-        back = {(peer, rank): n for rank, (_, by) in said.items() for peer, n in by.items()}
-        outgoing = [self._placed(members[here], members[node], out) for node in mine]
-        incoming = [self._placed(members[node], members[here], back) for node in mine]
+        carried = carriers.carried_by(carriers.rank)
+        out = {(rank, peer): n for rank, (to, _) in counts.items() for peer, n in to.items()}
+        back = {(peer, rank): n for rank, (_, by) in counts.items() for peer, n in by.items()}
+        outgoing = [self._placed(members[here], members[node], out) for node in carried]
+        incoming = [self._placed(members[node], members[here], back) for node in carried]
         for other in turn:
             nodes = carriers.carried_by(other)
             self._add(self.sends, "gather", other, False, self._packed(sends, nodes))
@@ -530,7 +530,7 @@ class Legs:
             ]
             self._add(self.receives, "gather", other, True, gathered)
             self._add(self.sends, "scatter", other, True, scattered)
-        for node, leaving, coming in zip(mine, outgoing, incoming, strict=True):
+        for node, leaving, coming in zip(carried, outgoing, incoming, strict=True):
             carrier = carriers.of(node, here)
             self._add(self.sends, "between", carrier, True, list(leaving.values()))
             self._add(self.receives, "between", carrier, True, list(coming.values()))
@@ -598,8 +598,8 @@ class _Aggregated(MpiExchange):
     def _prepare(self, tag: int) -> None:
         carriers, order = self._transport.carriers, self._transport.order
         sends, receives = order.sends(self.sends), order.receives(self.receives)
-        said = self._transport.said_on_node(counts_of(carriers, sends, receives))
-        self._legs = legs = Legs(carriers, sends, receives, said)
+        counts = self._transport.gather_counts(counts_of(carriers, sends, receives))
+        self._legs = legs = Legs(carriers, sends, receives, counts)
         dtype = self._staged[0][0].dtype
         # Ranks that only carry have no other array from which dependencies follow.
         self._scratch = [np.empty(legs.relay_size, dtype) for _ in self.pairs]
@@ -662,7 +662,7 @@ class MpiHierarchical(MpiTransport):
         self.carriers = Carriers(self.nodes, comm.rank)
         self._owner, self._node = comm, comm.part(self.carriers.here)
 
-    def said_on_node(self, counts: Counts) -> dict[int, Counts]:
+    def gather_counts(self, counts: Counts) -> dict[int, Counts]:
         """Return the counts of all ranks of this node. Collective."""
         self._owner.meet()
         ranks = self.carriers.members[self.carriers.here]

@@ -132,10 +132,10 @@ class _NotedMessages(MessageExchange):
 
     def messages(self) -> list[tuple[int, int]]:
         if self._legs is None:
-            found = super().messages()
+            messages = super().messages()
         else:
-            found = self._messages_of((leg.peer, leg.elements()) for leg in self._legs)
-        return [(self.place.number(peer), size) for peer, size in found]
+            messages = self._messages_of((leg.peer, leg.elements()) for leg in self._legs)
+        return [(self.place.number(peer), size) for peer, size in messages]
 
     @property
     def relayed_bytes(self) -> int:
@@ -212,12 +212,12 @@ class _NotedSharedArrays:
     def exchange_places(
         self, comm: Any, plan: ExchangePlan, targets: Sequence[Any]
     ) -> list[dict[int, Any]]:
-        own = {block.peer: block for block in plan.receives if block.peer == plan.rank}
+        own_blocks = {block.peer: block for block in plan.receives if block.peer == plan.rank}
         memory = self._device.memory
         return [
             {
-                block.peer: part_of(target, own[block.peer])
-                if block.peer in own
+                block.peer: part_of(target, own_blocks[block.peer])
+                if block.peer in own_blocks
                 else memory.empty(
                     (block.count,), target.dtype, PEER, self._place.number(block.peer)
                 )

@@ -124,13 +124,15 @@ class SharedArrays:
         self, comm: Communicator, plan: ExchangePlan, targets: Sequence[Array]
     ) -> list[dict[int, Any]]:
         """Send senders the places of their blocks; return those from receivers. Collective."""
-        told: list[Any] = [None] * comm.size
+        outgoing: list[Any] = [None] * comm.size
         for block in plan.receives:
-            told[block.peer] = [self._locate(comm, part_of(target, block)) for target in targets]
-        heard = comm.alltoall(told)
+            outgoing[block.peer] = [
+                self._locate(comm, part_of(target, block)) for target in targets
+            ]
+        incoming = comm.alltoall(outgoing)
         places: list[dict[int, Any]] = [{} for _ in targets]
         for block in plan.sends:
-            for target, where, location in zip(targets, places, heard[block.peer], strict=True):
+            for target, where, location in zip(targets, places, incoming[block.peer], strict=True):
                 number, offset = location
                 memory = self._buffers[number].memories[block.peer]
                 length = block.count * target.itemsize

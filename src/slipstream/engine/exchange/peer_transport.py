@@ -83,13 +83,11 @@ class PeerTransport(Transport):
         return self.memory.empty(self.comm, shape, dtype)
 
     def allocated_bytes(self, size: int) -> int:
-        """Return the device memory of an array of `size` bytes, in bytes."""
         return allocated_bytes(size)
 
     def stored_targets(
         self, plan: ExchangePlan, targets: Sequence[Array], alternating: bool
     ) -> StoredTargets | None:
-        """Return the targets of blocks in the memory of their receivers; see `Transport`."""
         return None if self._far else StoredTargets(self, plan, targets, alternating)
 
     def pack_buffer(self, shape: Sequence[int], dtype: Any) -> Array:
@@ -97,7 +95,6 @@ class PeerTransport(Transport):
         return self.empty(shape, dtype) if self._far else np.empty(shape, dtype)
 
     def pack_buffer_bytes(self, size: int) -> int:
-        """Return the device memory of a `pack_buffer` of `size` bytes, in bytes."""
         return self.allocated_bytes(size) if self._far else 0
 
     def prepare(
@@ -124,7 +121,7 @@ class PeerTransport(Transport):
     def give_up(self, failure: BaseException) -> None:
         """Refuse further exchanges, on all ranks."""
         if self._lost:
-            self._notice.tell(failure)
+            self._notice.notify_ranks(failure)
         for flags in self._lost:
             if flags is not None:
                 flags[0] = 1
@@ -197,10 +194,11 @@ class PeerExchange(Exchange):
     ) -> None:
         super().__init__(transport.device, plan, pairs, whole)
         self._far, reached = far, transport.memory.near
-        near = plan.among([peer for peer, one in enumerate(reached) if one])
+        near = plan.among([peer for peer, is_near in enumerate(reached) if is_near])
         self._targets = StoredTargets(transport, near, [target for _, target in self.pairs])
-        others = [block for block in near.sends if block.peer != plan.rank]
-        self._near_sends = ExchangeOrder([not one for one in reached], plan.rank).sends(others)
+        away = [block for block in near.sends if block.peer != plan.rank]
+        order = ExchangeOrder([not is_near for is_near in reached], plan.rank)
+        self._near_sends = order.sends(away)
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         self._targets.record_open(graph, label)
@@ -236,9 +234,11 @@ class Handshake:
         self._tell, self._hear, device = len(tell), len(hear), self.device
         raised = [address_of(flags[peer]) + 8 * rank for peer in tell]
         addresses, ranks = (device.array(np.array(x, np.int64)) for x in (raised, hear))
-        told, heard = (device.zeros((len(x),), np.int64) for x in (addresses, ranks))
-        self._raising = addresses, told, self._tell
-        self._awaiting = flags[rank], ranks, heard, self._hear
+        raised_counts, awaited_counts = (
+            device.zeros((len(x),), np.int64) for x in (addresses, ranks)
+        )
+        self._raising = addresses, raised_counts, self._tell
+        self._awaiting = flags[rank], ranks, awaited_counts, self._hear
         # Kernels have addresses only: the memory is kept alive here.
         self._flags = flags
 

@@ -65,11 +65,9 @@ class NarrowWire(Transport):
         self._prepared = 0
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Array:
-        """Return an uninitialised array of the inner transport. Collective."""
         return self.inner.empty(shape, dtype)
 
     def allocated_bytes(self, size: int) -> int:
-        """Return the device memory of an array of the inner transport, in bytes."""
         return self.inner.allocated_bytes(size)
 
     def prepare(
@@ -133,11 +131,9 @@ class NarrowWire(Transport):
         return float(np.sqrt(sent[:, 0] / sent[:, 1]).max(initial=0.0))
 
     def check(self) -> None:
-        """Raise `RunError` if a device's wait for another rank was aborted."""
         self.inner.check()
 
     def give_up(self, failure: BaseException) -> None:
-        """Note that a step with an exchange of this transport has failed; notify the others."""
         self.inner.give_up(failure)
 
 
@@ -173,9 +169,11 @@ class NarrowExchange(Exchange):
         for (wide, _), (thin, _), of_pair in zip(self.pairs, self._narrow, sums, strict=True):
             done = 0
             for number, rows in enumerate(self._leaving):
-                found = of_pair[done : done + len(rows)]
+                sums_of_rows = of_pair[done : done + len(rows)]
                 done += len(rows)
-                self._add(graph, narrow, (wide, thin), rows, f"{label}: narrow", number, found)
+                self._add(
+                    graph, narrow, (wide, thin), rows, f"{label}: narrow", number, sums_of_rows
+                )
         self._inner.record_close(graph, label)
         for (_, wide), (_, thin) in zip(self.pairs, self._narrow, strict=True):
             for number, rows in enumerate(self._arriving):

@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.engine.accepted import DEVICES
 from slipstream.engine.array_types import Array, Comm
-from slipstream.engine.collective import RankFailed, described
+from slipstream.engine.collective import RankFailed, failure_text
 from slipstream.engine.decomposition import Box
 from slipstream.engine.device import REAL_NAMES, Device, Operation, RowLaunch, Stream, address_of
 from slipstream.engine.errors import RunError
@@ -193,11 +193,11 @@ def packed_blocks(
     plan: ExchangePlan, pairs: Sequence[tuple[Array, Array]]
 ) -> list[dict[int, Array]]:
     """Return the memory for packed blocks in each source, and for this rank's own block."""
-    own = [block for block in plan.receives if block.peer == plan.rank]
+    own_blocks = [block for block in plan.receives if block.peer == plan.rank]
     blocks = []
     for source, target in pairs:
         where = {block.peer: part_of(source.reshape(-1), block) for block in plan.sends}
-        where.update((block.peer, part_of(target.reshape(-1), block)) for block in own)
+        where.update((block.peer, part_of(target.reshape(-1), block)) for block in own_blocks)
         blocks.append(where)
     return blocks
 
@@ -271,18 +271,14 @@ class Exchange(PackTargets, ABC):
         return f"{label}: pack", "pack"
 
     def record_close(self, graph: StepGraph, label: str) -> None:
-        if self._whole:
-            self._record_own(graph, label)
-        self._record_messages(graph, label)
-
-    def _record_own(self, graph: StepGraph, label: str) -> None:
         rank = self.plan.rank
         sends = [block for block in self.plan.sends if block.peer == rank]
         receives = [block for block in self.plan.receives if block.peer == rank]
-        for source, target in self.pairs:
+        for source, target in self.pairs if self._whole else ():
             for send, receive in zip(sends, receives, strict=True):
-                part, place = part_of(source, send), part_of(target, receive)
-                graph.add_copy(place, part, label=f"{label}: own", device=self.device)
+                sent, received = part_of(source, send), part_of(target, receive)
+                graph.add_copy(received, sent, label=f"{label}: own", device=self.device)
+        self._record_messages(graph, label)
 
     def messages(self) -> list[tuple[int, int]]:
         """Return receiver and bytes of each message that this rank sends in one exchange."""
@@ -390,11 +386,11 @@ class FailureNotice:
         self._comm, self._topic = comm, comm.new_topic()
         self._text = ""
 
-    def tell(self, failure: BaseException) -> None:
+    def notify_ranks(self, failure: BaseException) -> None:
         """Send the failure to all other ranks, unless one of them has already sent one."""
         if not self._text:
-            self._text = described(failure)[1]
-            self._comm.tell(failure, self._topic)
+            self._text = failure_text(failure)
+            self._comm.notify_ranks(failure, self._topic)
 
     def check(self) -> None:
         """Raise RunError if this rank knows of a failure."""

@@ -41,11 +41,11 @@ def node_numbers(comm: Communicator) -> tuple[int, ...]:
 
     With ``SLIPSTREAM_RANKS_PER_NODE`` on the first rank, that many ranks count as a node.
     """
-    place, there = on_node(comm, comm.rank)
-    told = comm.bcast(os.environ.get(RANKS_PER_NODE, ""))
-    if told and not (told.isdecimal() and int(told)):
-        raise InputError(f"{RANKS_PER_NODE} is {told!r}; accepted: a positive number of ranks")
-    everyone = comm.allgather((there[0], place // int(told) if told else 0))
+    rank_on_node, ranks_there = on_node(comm, comm.rank)
+    setting = comm.bcast(os.environ.get(RANKS_PER_NODE, ""))
+    if setting and not (setting.isdecimal() and int(setting)):
+        raise InputError(f"{RANKS_PER_NODE} is {setting!r}; accepted: a positive number of ranks")
+    everyone = comm.allgather((ranks_there[0], rank_on_node // int(setting) if setting else 0))
     numbers = {node: number for number, node in enumerate(dict.fromkeys(everyone))}
     return tuple(numbers[node] for node in everyone)
 
@@ -97,9 +97,9 @@ class RankPlace:
 
     def of_grid(self, grid: tuple[int, int]) -> tuple[RankPlace, RankPlace]:
         """Return the places along both axes of a process grid, as in `GridTransports`."""
-        place, part = divmod(self.rank, grid[1])
-        along = RankPlace(place, grid[0], self.ranks_of_node, part, grid[1])
-        return along, RankPlace(part, grid[1], self.ranks_of_node, self.rank - part)
+        row, column = divmod(self.rank, grid[1])
+        along = RankPlace(row, grid[0], self.ranks_of_node, column, grid[1])
+        return along, RankPlace(column, grid[1], self.ranks_of_node, self.rank - column)
 
 
 def local_rank(comm: Comm) -> int:
@@ -107,14 +107,14 @@ def local_rank(comm: Comm) -> int:
     return on_node(comm, None)[0]
 
 
-def on_node(comm: Comm, mine: T) -> tuple[int, list[T]]:
-    """Return `local_rank`, and the value `mine` of each rank of the node. Collective."""
+def on_node(comm: Comm, value: T) -> tuple[int, list[T]]:
+    """Return `local_rank`, and the `value` of each rank of the node. Collective."""
     if comm is None:
-        return 0, [mine]
+        return 0, [value]
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    rank, all_there = node.rank, node.allgather(mine)
+    rank, all_there = node.rank, node.allgather(value)
     node.Free()
     return rank, all_there
 
@@ -136,21 +136,21 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
         if isinstance(device, str):
             if comm is None:
                 return open_device(device, current_gpu() if seen[0] else 0)
-            place = choose_gpus(seen)[local] if seen[local] else local
-            return open_device(device, place, comm.size)
+            number = choose_gpus(seen)[local] if seen[local] else local
+            return open_device(device, number, comm.size)
         accepted = ", ".join(["auto", *DEVICES])
         raise InputError(f"device {device!r}; accepted: {accepted}, or an open device")
 
-    mine = on_every_rank(comm, opened)
+    opened_device = on_every_rank(comm, opened)
     # Exchanged rows of different kinds of devices differ in length.
-    kinds = [mine.kind] if comm is None else comm.allgather(mine.kind)
+    kinds = [opened_device.kind] if comm is None else comm.allgather(opened_device.kind)
     if len(set(kinds)) > 1:
         odd = [rank for rank, kind in enumerate(kinds) if kind != kinds[0]]
         raise InputError(
             f"device 'auto' found {kinds[0]!r} on rank 0, but {kinds[odd[0]]!r} on rank {odd[0]}; "
             "name the device, 'cpu' or 'cuda', and see 'slipstream info' on that rank's machine"
         )
-    return mine
+    return opened_device
 
 
 @dataclass(frozen=True)
@@ -282,9 +282,9 @@ def make_grid_transports(
 ) -> GridTransports:
     """Make the transports along both axes of a process grid; see `make_transport`. Collective."""
     owned = cast("OwnCommunicator", own(comm, "process grid"))
-    place, part = divmod(owned.rank, grid[1])
+    row, column = divmod(owned.rank, grid[1])
     along, across = (
-        make_transport(name, owned.divided(number), device, wire) for number in (part, place)
+        make_transport(name, owned.divided(number), device, wire) for number in (column, row)
     )
     return GridTransports(along, across, largest(owned, device.lanes))
 

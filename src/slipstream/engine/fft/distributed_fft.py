@@ -689,7 +689,7 @@ class DistributedFFT(KnownAttributes):
                 if self._door is not None:
                     if self._plan is not None:  # a closed one refuses
                         transport = self._transport
-                        self._door.settle(transport.check if transport else lambda: None)
+                        self._door.settle_refusal(transport.check if transport else lambda: None)
                     self._door.begun += 1
                 if stream is not None and not isinstance(stream, Stream):
                     stream = self._arrays.stream(stream)
@@ -726,7 +726,7 @@ class DistributedFFT(KnownAttributes):
         """Announce to the ranks in the present call that this rank has refused it."""
         if self._door is not None:
             failure.is_told = True  # type: ignore[attr-defined]
-            self._door.refuse(failure)
+            self._door.refuse_call(failure)
 
     def _begin(self, forward: bool, source: Any, out: Any, stream: Any) -> PendingTransform:
         self._opened()

@@ -96,12 +96,15 @@ class Timeline:
         By default that is "communication".
         """
         chosen = categories or ("communication",)
-        mine = _union((e.start, e.stop) for e in self.entries if e.category in chosen)
-        others = _union((e.start, e.stop) for e in self.entries if e.category not in chosen)
+        shown = _union((e.start, e.stop) for e in self.entries if e.category in chosen)
+        other_work = _union((e.start, e.stop) for e in self.entries if e.category not in chosen)
         hidden = sum(
-            max(0.0, min(b, d) - max(a, c)) for a, b in mine for c, d in others if c < b and a < d
+            max(0.0, min(b, d) - max(a, c))
+            for a, b in shown
+            for c, d in other_work
+            if c < b and a < d
         )
-        return sum(b - a for a, b in mine) - hidden
+        return sum(b - a for a, b in shown) - hidden
 
     def write_chrome_trace(self, path: str | Path, rank: int = 0) -> None:
         """Write the entries as Chrome-trace JSON, which Perfetto and chrome://tracing open."""
@@ -340,7 +343,7 @@ class ProgrammedStep(CommittedStep):
         self._streams = [stream for stream, _ in in_order[:-1]] + [self.device.calling_stream()]
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order] or [[]])
         self._runs_to_time = 0 if self.device.inline else _TIMED_RUNS
-        # The time of each node in these runs, and that of a run.
+        # The shortest times of each node, and of a run, in these runs.
         self._shortest: dict[int, float] = {}
         self._fastest = math.inf
 

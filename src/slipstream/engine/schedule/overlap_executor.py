@@ -80,10 +80,10 @@ class Lanes:
         result: dict[Stream, list[LaneNode]] = {}
         latest: dict[tuple[_Lane, _Lane], int] = {}
         for node in self._nodes:
-            own, awaited = self._lane_of[node.index], []
+            lane_of_node, awaited = self._lane_of[node.index], []
             for lane, indices in self._awaited[node.index].items():
-                if latest.get((own, lane), -1) < max(indices):
-                    latest[own, lane] = max(indices)
+                if latest.get((lane_of_node, lane), -1) < max(indices):
+                    latest[lane_of_node, lane] = max(indices)
                     awaited.append(max(indices))
             lane_node = LaneNode(node.index, self._plain_operation(node), awaited)
             result.setdefault(self.stream_of[node.index], []).append(lane_node)
@@ -148,12 +148,12 @@ class Lanes:
     def issue(self, node: Node) -> None:
         """Submit an operation after the events that it has to wait for."""
         number, order = node.index, self._order
-        own, stream = self._lane_of[number], self.stream_of[number]
+        lane_of_node, stream = self._lane_of[number], self.stream_of[number]
         for lane, indices in self._awaited[number].items():
             # The last one in each other lane, unless this lane has waited for it before.
             index = max(indices, key=order.__getitem__)
-            if self._waited.get((own, lane), -1) < order[index]:
-                self._waited[own, lane] = order[index]
+            if self._waited.get((lane_of_node, lane), -1) < order[index]:
+                self._waited[lane_of_node, lane] = order[index]
                 if lane[0] == node.device:
                     stream.wait(self._events[index])
                 else:
@@ -434,7 +434,7 @@ def urgency_order(nodes: list[Node]) -> list[Node]:
             earlier[node.index] = [latest[queue]] if queue in latest else []
             latest[queue] = node.index
 
-    def place(targets: Iterable[int]) -> None:
+    def place_before(targets: Iterable[int]) -> None:
         wanted, stack = set(), list(targets)
         while stack:
             index = stack.pop()
@@ -446,6 +446,6 @@ def urgency_order(nodes: list[Node]) -> list[Node]:
 
     for node in nodes:
         if node.transfer:
-            place([node.index])
-    place(range(len(nodes)))
+            place_before([node.index])
+    place_before(range(len(nodes)))
     return [nodes[index] for index in placed]

@@ -290,11 +290,11 @@ class StepGraph:
 
         It may not if it would then depend on later nodes.
         """
-        found = self._history.record(index, reads, writes)
-        if found is None:
+        earlier = self._history.record(index, reads, writes)
+        if earlier is None:
             return False
         node = self.nodes[index]
-        node.dependencies = array("i", sorted(found.union(node.dependencies)))
+        node.dependencies = array("i", sorted(earlier.union(node.dependencies)))
         return True
 
     def add_copy(
