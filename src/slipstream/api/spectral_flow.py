@@ -41,7 +41,8 @@ from slipstream.api.settings import (
 )
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.keyword_options import KeywordOptions, class_with_options
-from slipstream.case.spectral_case import FLOW_KEYS
+from slipstream.case.output_tables import DensitiesOutput
+from slipstream.case.spectral_case import COURANT_NUMBER, FLOW_KEYS
 from slipstream.case.table import argument_keys
 from slipstream.engine.accepted import FORCINGS, STATISTICS
 from slipstream.engine.array_types import Array, Comm
@@ -209,8 +210,6 @@ class Flow(InteractiveSimulation):
         options = {name: parameters.pop(name) for name in _KEYS if name in parameters}
         tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, options)
         table, self._given = _initial_table(initial)
-        if not tables["time"].keys() & {"step", "cfl"}:
-            tables["time"]["cfl"] = _COURANT
         tables["time"] |= {"end": NO_END, **table_of("time", time)}
         tables |= {
             "solver": "spectral",
@@ -259,7 +258,7 @@ class Flow(InteractiveSimulation):
         time = cast(SpectralCase, self.case).time
         # Steps of one size become adaptive, as where only the largest is given at first.
         implied = key == "time.max_step" and time.cfl is None
-        return {**({"time.cfl": _COURANT} if implied else {}), key: value}
+        return {**({"time.cfl": COURANT_NUMBER} if implied else {}), key: value}
 
     @property
     def forcing(self) -> ForcingSettings:
@@ -447,7 +446,7 @@ class Flow(InteractiveSimulation):
         self,
         of: Any,
         range: Any = None,
-        bins: int | Sequence[int] = 100,
+        bins: int | Sequence[int] = DensitiesOutput.model_fields["bins"].default,
         means: Any = (),
     ) -> dict[str, Field]:
         """Return the density of points over values, and means of others by bins. Collective.
@@ -480,7 +479,6 @@ class Flow(InteractiveSimulation):
             If anything is not accepted.
         """
         from slipstream.api.output_methods import validated
-        from slipstream.case.output_tables import DensitiesOutput
 
         self._ready_flow()
         of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
@@ -742,8 +740,6 @@ class ModesView(KnownAttributes):
         return f"<modes of {self.name!r}>"
 
 
-# Of adaptive steps, where none is given.
-_COURANT = 0.8
 _AT_REST = {"flow": "formula", "fields": {}}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.case.lattice_case import Image
+from slipstream.case.lattice_case import Image, LatticeRun
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.decomposition import Box, slabs
@@ -261,8 +261,8 @@ def read_pores(
     axes: Sequence[int],
     device: Device,
     comm: Comm,
-    partition: str = "bisection",
-    isolated: str = "remove",
+    partition: str = LatticeRun.model_fields["partition"].default,
+    isolated: str = Image.model_fields["isolated"].default,
 ) -> Subdomain:
     """Read a domain and give every rank its subdomain, if that makes sense and fits. Collective.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.case import LatticeCase
+from slipstream.case.lattice_case import Flow
 from slipstream.engine.errors import InputError, is_finite, three_numbers
 from slipstream.lattice.velocity_set import D3Q19
 
@@ -47,7 +48,7 @@ class Fluid:
     """
 
     relaxation_time: float = 1.0
-    magic: float = 3 / 16
+    magic: float = Flow.model_fields["magic"].default
     force: tuple[float, float, float] = (0.0, 0.0, 0.0)
     pressure_drop: tuple[float, float, float] = (0.0, 0.0, 0.0)
     inertia: bool = False

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.case.lattice_case import SAMPLE_KEYS
 from slipstream.engine.decomposition import Box, whole
 from slipstream.engine.device import HostDevice, RowLaunch
 from slipstream.engine.error_terms import KeyedError, KeyName, PerAxis
@@ -358,7 +359,7 @@ class Spheres(Sample):
     """
 
     shape: tuple[int, int, int]
-    lattice: str = "simple"
+    lattice: str = SAMPLE_KEYS["spheres"]["lattice"]
     solid_fraction: float | None = None
     radius: float | None = None
 
@@ -422,7 +423,7 @@ class RandomPack(Sample):
     shape: tuple[int, int, int]
     radius: float
     solid_fraction: float
-    seed: int = 0
+    seed: int = SAMPLE_KEYS["random-pack"]["seed"]
 
     def __post_init__(self) -> None:
         _set_shape(self)
@@ -475,8 +476,8 @@ class Sandstone(Sample):
 
     shape: tuple[int, int, int]
     radius: float
-    porosity: float = 0.13
-    seed: int = 0
+    porosity: float = SAMPLE_KEYS["sandstone"]["porosity"]
+    seed: int = SAMPLE_KEYS["sandstone"]["seed"]
 
     def __post_init__(self) -> None:
         _set_shape(self)
