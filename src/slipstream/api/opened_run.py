@@ -260,7 +260,9 @@ class OpenedRun(KnownAttributes):
         equation = tables.get("equation")
         if isinstance(equation, dict):
             equation = tables["equation"] = {**equation}
-            model = equation.get("model", "hd")
+            from slipstream.case.spectral_case import model_in
+
+            model = model_in(equation)
             if self._model is not None:
                 from slipstream.equations import models
 

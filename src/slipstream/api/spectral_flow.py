@@ -41,6 +41,7 @@ from slipstream.api.settings import (
 )
 from slipstream.case import Case, SpectralCase, validate_case
 from slipstream.case.keyword_options import KeywordOptions, class_with_options
+from slipstream.case.output_tables import DensitiesOutput
 from slipstream.case.spectral_case import COURANT_NUMBER, FLOW_KEYS
 from slipstream.case.table import argument_keys
 from slipstream.engine.accepted import FORCINGS, STATISTICS
@@ -446,7 +447,7 @@ class Flow(InteractiveSimulation):
         self,
         of: Any,
         range: Any = None,
-        bins: int | Sequence[int] = 100,
+        bins: int | Sequence[int] = DensitiesOutput.model_fields["bins"].default,
         means: Any = (),
     ) -> dict[str, Field]:
         """Return the density of points over values, and means of others by bins. Collective.
@@ -479,7 +480,6 @@ class Flow(InteractiveSimulation):
             If anything is not accepted.
         """
         from slipstream.api.output_methods import validated
-        from slipstream.case.output_tables import DensitiesOutput
 
         self._ready_flow()
         of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))

@@ -11,13 +11,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from slipstream.case.common_tables import Case, Grid, Initial, Output, Run, Time
-from slipstream.case.table import Key, Positive, Precision, Table, Unchecked, one_of, three
+from slipstream.case.table import (
+    Key,
+    Positive,
+    Precision,
+    Table,
+    Unchecked,
+    check_positive,
+    is_number,
+    one_of,
+    three,
+)
 from slipstream.engine.accepted import STRATEGIES
-
-
-def _number(value: Any) -> bool:
-    """Return whether a value is a number, which booleans are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Flow(Table):
@@ -33,7 +38,7 @@ class Flow(Table):
     @classmethod
     def _stable_and_moving(cls, courant: Any) -> Any:
         numbers = three(courant)
-        if len(numbers) != 3 or not all(_number(n) and abs(n) <= 1 for n in numbers):
+        if len(numbers) != 3 or not all(is_number(n) and abs(n) <= 1 for n in numbers):
             raise ValueError(
                 "accepted: one number from -1 to 1 (beyond, the scheme is unstable), or three for"
                 f" x, y and z, not {list(courant) if isinstance(courant, tuple) else courant!r}"
@@ -97,13 +102,7 @@ class AdvectionRun(Run):
     @field_validator("grid")
     @classmethod
     def _three_whole_and_positive(cls, grid: Any) -> Any:
-        whole = isinstance(grid, tuple) and all(_number(n) and isinstance(n, int) for n in grid)
-        if grid is not None and not (whole and len(grid) == 3 and min(grid) >= 1):
-            raise ValueError(
-                "accepted: three whole numbers for x, y and z, each at least 1, not"
-                f" {list(grid) if isinstance(grid, tuple) else grid!r}"
-            )
-        return grid
+        return check_positive(grid, "xyz")
 
 
 class AdvectionOutput(Output):

@@ -87,16 +87,16 @@ def _spelled(key: str, terms: Terms) -> str:
 def _guess(
     model: type[BaseModel], location: tuple[Any, ...], value: Any, accepted: list[str]
 ) -> str:
-    """Return a guess at what an unknown key stands for: that of a table, or a similar one."""
+    """Return a guess at the meaning of an unknown key: a key of a table, or a similar key."""
     near = nearest(str(location[-1]), accepted)
     if len(location) > 1 or isinstance(value, dict):
         return near
-    found = [key for key in keys_of(model) if key.endswith(f".{location[0]}")]
-    if not found and near:
+    candidates = [key for key in keys_of(model) if key.endswith(f".{location[0]}")]
+    if not candidates and near:
         return near
-    if not found and "equation" in model.model_fields:  # whose keys are the model's parameters
-        found = [f"equation.{shortened(str(location[0]))}"]
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+    if not candidates and "equation" in model.model_fields:  # whose keys are the model's parameters
+        candidates = [f"equation.{shortened(str(location[0]))}"]
+    return f"; did you mean {' or '.join(map(repr, candidates))}?" if candidates else ""
 
 
 def _describe(model: type[BaseModel], problem: Any, terms: Terms) -> str:
@@ -153,15 +153,7 @@ _MOST_BITS = 1023
 
 @dataclass(frozen=True)
 class ShippedCase:
-    """The description of a case that comes with Slipstream.
-
-    Attributes
-    ----------
-    what : str
-        What happens in it.
-    duration : str
-        How long it takes on two cores, about: its steps times that of one, measured.
-    """
+    """A shipped case: what happens in it, and about how long it takes on two cores."""
 
     what: str
     duration: str
@@ -260,32 +252,21 @@ def shipped_folder(name: str) -> Path:
 
 
 def case_file(name: str | Path) -> Path:
-    """Return the file of a case: one of the user's, or a shipped one by its name.
-
-    Parameters
-    ----------
-    name : str or pathlib.Path
-        A TOML file, or a name of `SHIPPED_CASES`.
-
-    Raises
-    ------
-    InputError
-        If there is neither; or both a shipped case and another ``NAME.toml`` may be meant.
-    """
+    """Return the file of a case: one of the user's, or a shipped one by its name."""
     path = Path(name)
     if path.suffix == ".toml" or os.path.isfile(path):
         return path
-    own, shipped = Path(f"{path}.toml"), shipped_folder("cases") / f"{path}.toml"
+    user_file, shipped = Path(f"{path}.toml"), shipped_folder("cases") / f"{path}.toml"
     if str(path) in SHIPPED_CASES:
-        if os.path.isfile(own) and own.read_bytes() != shipped.read_bytes():
+        if os.path.isfile(user_file) and user_file.read_bytes() != shipped.read_bytes():
             raise InputError(
-                f"{path} is a shipped case, and {own}, which differs from it, is here too: give"
-                f" {own} to run yours, or rename it"
+                f"{path} is a shipped case, and {user_file}, which differs from it, is here too:"
+                f" give {user_file} to run yours, or rename it"
             )
         return shipped
     if os.path.exists(path):
         return path
-    accepted = [*SHIPPED_CASES, str(own)] if os.path.isfile(own) else [*SHIPPED_CASES]
+    accepted = [*SHIPPED_CASES, str(user_file)] if os.path.isfile(user_file) else [*SHIPPED_CASES]
     guess = nearest(str(path), accepted)
     raise InputError(
         f"{shown(str(name))} is no file and no shipped case{guess or ';'} accepted: FILE.toml,"
@@ -294,10 +275,7 @@ def case_file(name: str | Path) -> Path:
 
 
 def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
-    """Return the tables of a case file, or of a shipped case, and its text; nothing is validated.
-
-    A model's Python file is as found from here.
-    """
+    """Return the tables and the text of a case file, or of a shipped case, without validation."""
     path = case_file(name)
     try:
         with open(path, encoding="utf-8") as file:
@@ -316,10 +294,7 @@ def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
 
 
 def _with_file_of_model(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the tables of a file in a folder, with a model's Python file as found from here.
-
-    Only for a file that a person has named: stored cases of earlier runs lead to no code.
-    """
+    """Return the tables of a file that a person has named, with the path to its model's code."""
     equation = tables.get("equation")
     if not isinstance(equation, dict):
         return tables
@@ -327,10 +302,10 @@ def _with_file_of_model(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     file, _, function = model.rpartition(":") if isinstance(model, str) else ("", "", "")
     if not file.endswith(".py") or Path(file).is_absolute():
         return tables
-    beside = folder / file
-    if folder == Path() or not os.path.isfile(beside):
+    path = folder / file
+    if folder == Path() or not os.path.isfile(path):
         return tables
-    return {**tables, "equation": {**equation, "model": f"{beside}:{function}"}}
+    return {**tables, "equation": {**equation, "model": f"{path}:{function}"}}
 
 
 def parse_case(text: str, overrides: Iterable[str] = (), source: str = "case") -> Case:
@@ -345,16 +320,16 @@ def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
     a Python file is imported only if the changes name it.
     """
     data, overrides = _tables(text, source), list(overrides)
-    given = dict(parse_override(one) for one in overrides)
-    model, equation = given.get("equation.model"), data.get("equation")
+    changes = dict(parse_override(one) for one in overrides)
+    model, equation = changes.get("equation.model"), data.get("equation")
     theirs = equation.get("model") if isinstance(equation, dict) else None
     is_code = isinstance(theirs, str) and theirs.partition(":")[0].endswith(".py")
-    if is_code and model is None and "equation" not in given:
-        own = shown(theirs)
+    if is_code and model is None and "equation" not in changes:
+        name = shown(theirs)
         raise InputError(
-            f"{source}: the equations are Python code, {own}, which runs only if you name it: --set"
-            f" equation.model={own} (resume, verify), slipstream run CASE --resume, or from Python"
-            " slipstream.open(folder, model=...)"
+            f"{source}: the equations are Python code, {name}, which runs only if you name it:"
+            f" --set equation.model={name} (resume, verify), slipstream run CASE --resume, or from"
+            " Python slipstream.open(folder, model=...)"
         )
     if model is not None and isinstance(equation, dict) and theirs != model:
         suited = SOLVERS["spectral"].suited_to({"equation": {"model": model}})
@@ -364,10 +339,7 @@ def parse_case_of_run(text: str, overrides: Iterable[str], source: str) -> Case:
 
 
 def parse_stored_case(text: str, case: Case, source: str) -> Case:
-    """Validate the text of the case of an earlier run, whose state `case` continues from.
-
-    It may be somebody else's, so nothing is imported that `case` does not name.
-    """
+    """Validate the text of an earlier run's case; import nothing that `case` does not name."""
     data = _tables(text, source)
     if data.get("solver") != case.solver:
         raise InputError(
@@ -394,15 +366,17 @@ def validate_case(
     data: dict[str, Any], overrides: Iterable[str] = (), source: str = "case"
 ) -> Case:
     """Make a case from nested dictionaries, as TOML gives them; see `load_case`."""
-    given = dict(parse_override(override) for override in overrides)
-    solver = given.get("solver", data.get("solver"))
+    changes = dict(parse_override(override) for override in overrides)
+    solver = changes.get("solver", data.get("solver"))
     if not isinstance(solver, str) or solver not in SOLVERS:
         what = "is required" if solver is None else f"{shown(solver)} is not accepted"
         guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
-        where = "--set" if "solver" in given else source
+        where = "--set" if "solver" in changes else source
         raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
-    unset = [key for key, value in given.items() if value is None and is_key(SOLVERS[solver], key)]
-    merged = _merge(data, given, unset, SOLVERS[solver])
+    unset = [
+        key for key, value in changes.items() if value is None and is_key(SOLVERS[solver], key)
+    ]
+    merged = _merge(data, changes, unset, SOLVERS[solver])
     _check_sizes(merged, source)
     model = SOLVERS[solver].suited_to(merged)
     try:
@@ -411,7 +385,7 @@ def validate_case(
         key, message = explain(model, error, merged)
         # The wrong key may be within a table given there, or be the table of a key given there.
         on_command_line = any(
-            f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in given
+            f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.") for one in changes
         )
         raise InputError(f"{'--set' if on_command_line else source}: {message}") from error
 
@@ -430,10 +404,7 @@ def changed_case(case: Case, changes: Mapping[str, Any], source: str = "case") -
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the dotted key and the value of ``section.key=value``; text where it is not TOML.
-
-    Without a value it is None: the key is unset.
-    """
+    """Return key and value of ``section.key=value``: None without a value, text if not TOML."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (equals and all(part.strip() for part in key.split("."))):
         raise InputError(
@@ -487,7 +458,7 @@ _NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
 
 
 def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
-    """Return a table in a table; of a list of tables that of a number, as `output.fields[2]`."""
+    """Return a table in a table; of a list, the table of a number, as `output.fields[2]`."""
     numbered = _NUMBERED.fullmatch(part)
     found = table.setdefault(numbered[1] if numbered else part, {})
     if isinstance(found, dict) and (numbered is None or int(numbered[2]) == 1):

@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 
 from slipstream.case.case_loading import SOLVERS, read_tables
 from slipstream.case.common_tables import Case, Output
-from slipstream.case.spectral_case import Equation, SpectralCase
+from slipstream.case.spectral_case import COURANT_NUMBER, Equation, SpectralCase, model_in
 from slipstream.case.table import (
     accepted_values,
     meaning_of_table,
@@ -130,7 +130,7 @@ def write_template(
     overwrite : bool
         Whether a file that exists may be replaced.
     solver : str, optional
-        Solver family whose template to write; by default that of `source`, or "spectral".
+        Solver family whose template to write; by default the family of `source`, or "spectral".
     source : str or pathlib.Path, optional
         A case whose values to take: a file, or the name of a shipped one. No code that it names is
         run.
@@ -162,7 +162,7 @@ def write_template(
         values, head = _values_and_head(source)
         family = str(values["solver"])
     elif model is not None or family == "spectral":
-        values, family = _tables_of_model(model or "hd"), "spectral"
+        values, family = _tables_of_model(model or model_in({})), "spectral"
     else:
         values = _STARTS[family].values
     if solver not in (None, family):
@@ -170,7 +170,7 @@ def write_template(
     if source is None:
         head = [f"# A case for Slipstream: {_STARTS[family].what}."]
     case = SOLVERS[family]
-    model = values.get("equation", {}).get("model", "hd")
+    model = model_in(values.get("equation", {}))
     is_shipped = isinstance(model, str) and model in MODELS
     if source is None or is_shipped:  # no code of a case is run
         case = case.suited_to(dict(values))
@@ -225,30 +225,30 @@ def _lines_of_table(case: type[Case], section: str, values: Tables) -> Iterator[
     declared = case.model_fields[section]
     table = next(tables_in(declared.annotation))
     is_left_out = section not in values and declared.default in (None, ())
-    first, *others = as_tables(values.get(section, {})) or [{}]
-    head = f"[[{section}]]" if others else f"[{section}]"
+    first, *more_tables = as_tables(values.get(section, {})) or [{}]
+    head = f"[[{section}]]" if more_tables else f"[{section}]"
     yield from _line(f"{'# ' if is_left_out else ''}{head}", meaning_of_table(table))
     yield from _lines_of_keys(case, section, table, dict(first))
-    for other in others:
+    for other in more_tables:
         yield from ["", head]
         yield from (f"{name} = {_value(name, value)}" for name, value in other.items())
 
 
 def _lines_of_keys(
-    case: type[Case], section: str, table: type[BaseModel], given: dict[str, Any]
+    case: type[Case], section: str, table: type[BaseModel], set_keys: dict[str, Any]
 ) -> Iterator[str]:
     """Yield the lines of a table: given keys, and all other keys, commented out."""
     fields = table.model_fields
-    for name in sorted(fields, key=lambda name: name not in given):
+    for name in sorted(fields, key=lambda name: name not in set_keys):
         field = fields[name]
         text = _comment(case, section, name, field)
         names = _names(field)
-        if name in given:
-            line = f"{name} = {_value(name, given.pop(name))}"
+        if name in set_keys:
+            line = f"{name} = {_value(name, set_keys.pop(name))}"
         else:
             line = f"# {name} = {_value(name, _shown_value(case, section, name, field))}"
         yield from _line(line, f"{text}:" if names else text, names)
-    for name, value in given.items():
+    for name, value in set_keys.items():
         text = "parameter of the model" if section == "equation" else ""
         yield from _line(f"{name} = {_value(name, value)}", text)
 
@@ -320,10 +320,7 @@ def _starting_value(key: str, field: FieldInfo) -> Any:
 
 
 def _tables_of_model(name: str) -> dict[str, Any]:
-    """Return the tables that a case of a model begins with: parameters, and a state of its fields.
-
-    A Python file is run.
-    """
+    """Return the tables of a new case of a model, whose Python file is run."""
     # SymPy takes a while to import, for which other families need not wait.
     from slipstream.equations import models
 
@@ -343,7 +340,7 @@ def _tables_of_model(name: str) -> dict[str, Any]:
     initial: dict[str, Any] = {"flow": _FLOWS_OF_MODELS.get(name, usual)}
     if initial["flow"] == "formula":
         initial["fields"] = _formulas(lowered)
-    time = {"end": 10, "cfl": 0.8}
+    time = {"end": 10, "cfl": COURANT_NUMBER}
     if not lowered.speeds or any(source != 0 for source in lowered.sources):
         time["max_step"] = 0.01
     numerics = {"numerics": {"dealiasing": "1/2"}} if lowered.degree > 2 else {}
@@ -372,18 +369,7 @@ _REFERENCE = "#/definitions/{model}"
 
 
 def schema_of_cases(solver: str | None = None) -> dict[str, Any]:
-    """Return the JSON schema of the cases of a solver family, or of all (draft 7).
-
-    Parameters
-    ----------
-    solver : str, optional
-        A name of `slipstream.engine.accepted.SOLVERS`.
-
-    Raises
-    ------
-    InputError
-        If there is no such family.
-    """
+    """Return the JSON schema (draft 7) of the cases of a solver family, or of all families."""
     if solver is not None and solver not in SOLVERS:
         raise InputError(f"--solver: {solver!r} is not accepted; accepted: {', '.join(SOLVERS)}")
     kinds: Any
@@ -408,14 +394,16 @@ class _GenerateCaseSchema(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         found, table = super().model_schema(schema), schema["cls"]
         found["description"] = sentence(meaning_of_table(table))
-        for key, own in found.get("properties", {}).items():
+        for key, key_schema in found.get("properties", {}).items():
             inner = next(tables_in(table.model_fields[key].annotation), None)
-            meaning = own.get("description") or meaning_of_table(inner or table)
-            own["description"] = sentence(meaning)
+            meaning = key_schema.get("description") or meaning_of_table(inner or table)
+            key_schema["description"] = sentence(meaning)
             if key in getattr(table, "one_or_more", ()):
-                list_of = {name: own.pop(name) for name in ("type", "items") if name in own}
-                own.pop("default", None)
-                own["anyOf"] = [list_of["items"], list_of]
+                list_of = {
+                    name: key_schema.pop(name) for name in ("type", "items") if name in key_schema
+                }
+                key_schema.pop("default", None)
+                key_schema["anyOf"] = [list_of["items"], list_of]
         # What is filled in where it is not given.
         filled: set[str] = set()
         if issubclass(table, Output):
@@ -439,14 +427,18 @@ def _of_any_model(found: JsonSchemaValue) -> JsonSchemaValue:
         if name != Equation.model_fields["model"].default:
             kind["required"] = ["model", *kind.get("required", ())]
         kinds.append(kind)
-    own = {
+    user_model = {
         "title": "FILE.py:FUNCTION",
         "type": "object",
         "properties": {"model": {"type": "string", "pattern": r"\.py:\w+$"}},
         "required": ["model"],
         "additionalProperties": {"type": "number"},
     }
-    return {"title": found["title"], "description": found["description"], "anyOf": [*kinds, own]}
+    return {
+        "title": found["title"],
+        "description": found["description"],
+        "anyOf": [*kinds, user_model],
+    }
 
 
 _WORDS = {

@@ -218,7 +218,7 @@ class Case(Table):
         end = time.get("end") if isinstance(time, dict) else None
         if not isinstance(output, dict):
             return data
-        # Without a usable end time, whose own error is the one to report, any value will do.
+        # Without a usable end time, whose error is reported, any value will do.
         end = end if isinstance(end, int | float) and end > 0 else 1.0
         defaults = {key: end / count for key, count in cls.occasions.items()}
         return {**data, "output": {**defaults, **output}}
@@ -229,10 +229,7 @@ class Case(Table):
         return cls
 
     def with_own_code(self, data: dict[str, Any], source: str) -> dict[str, Any]:
-        """Return the tables of an earlier run's case, with no code but what this case names.
-
-        `source` is where they come from; an `InputError` if they need other code.
-        """
+        """Return the tables of an earlier run's case, with no code but the code of this case."""
         return data
 
     def inputs(self, path: Path | None = None) -> dict[str, Path]:

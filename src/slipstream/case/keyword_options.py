@@ -189,10 +189,7 @@ def class_with_options(
 
 
 class _MadeWhenRead:
-    """An attribute of a class that is made when it is first read.
-
-    Classes derived from it with their own constructor do not have it.
-    """
+    """An attribute of a class that is made when it is first read, except by derived classes."""
 
     def __init__(self, owner: type, make: Callable[[], Any]) -> None:
         self._owner, self._make = owner, functools.cache(make)

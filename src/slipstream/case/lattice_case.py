@@ -10,7 +10,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.case.common_tables import Case, ExchangingRun, Initial, MemorySize, Output, Time
-from slipstream.case.table import Key, Positive, Such, Table, Unchecked, as_tuple, as_tuples, one_of
+from slipstream.case.table import (
+    Key,
+    Positive,
+    Such,
+    Table,
+    Unchecked,
+    as_tuple,
+    as_tuples,
+    check_positive,
+    is_number,
+    is_whole,
+    one_of,
+)
 from slipstream.engine.accepted import (
     ENCODINGS,
     FORCES,
@@ -61,7 +73,7 @@ FORMAT_KEYS: dict[str, tuple[str, ...]] = {
     "folder of TIFF slices": (),
 }
 _FILE_KEYS = (*_PORE_KEYS, *dict.fromkeys(key for keys in FORMAT_KEYS.values() for key in keys))
-# Keys that apply to only one kind of image: a sample's shape is not that of a file.
+# Keys that apply to only one kind of image: a sample has another shape than a file.
 KEYS_OF_SAMPLES = ("shape", *dict.fromkeys(key for keys in SAMPLE_KEYS.values() for key in keys))
 KEYS_OF_FILES = tuple(key for key in _FILE_KEYS if key != "shape")
 
@@ -98,17 +110,12 @@ def _none_if_auto(value: Any) -> Any:
 
 
 def _metres(size: Any) -> Any:
-    is_number = isinstance(size, int | float) and not isinstance(size, bool)
-    if not is_number or not (size <= LARGEST_VOXEL or size == 1):
+    if not is_number(size) or not (size <= LARGEST_VOXEL or size == 1):
         raise ValueError(
             f"accepted: metres, more than 0 and at most {LARGEST_VOXEL}, such as 2e-6, or 1 for"
             f" voxels, not {shown(size)}"
         )
     return size
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _axes(value: Any) -> Any:
@@ -147,15 +154,15 @@ def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if names[1:] else quoted)
 
 
-def _remove(foreign: list[str], whose: str, own: dict[str, Any], path: Any) -> str:
+def _remove(foreign: list[str], whose: str, accepted: dict[str, Any], path: Any) -> str:
     """Return the remedy for keys that do not apply to an image, in one message."""
     text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
-    if found is not None and "shape" in foreign and "shape" not in own:
+    if found is not None and "shape" in foreign and "shape" not in accepted:
         what = found if found.startswith("folder") else f"{found} file"
         text += f", a {what} tells its own shape"
-    return f"{text}; accepted with it: {', '.join(own)}"
+    return f"{text}; accepted with it: {', '.join(accepted)}"
 
 
 class Image(Table):
@@ -192,10 +199,15 @@ class Image(Table):
         None, 'of "random-pack", and of "spheres" instead of a radius', example=0.3
     )
     seed: Annotated[int, Field(ge=0)] | None = Key(
-        None, 'of "sandstone" and "random-pack": another seed, other places (default: 0)', example=0
+        None,
+        'of "sandstone" and "random-pack": another seed, other places'
+        f" (default: {SAMPLE_KEYS['sandstone']['seed']})",
+        example=0,
     )
     lattice: Annotated[str, one_of(SPHERE_LATTICES)] | None = Key(
-        None, 'of "spheres" (default: "simple")', example="simple"
+        None,
+        f'of "spheres" (default: "{SAMPLE_KEYS["spheres"]["lattice"]}")',
+        example="simple",
     )
     axis: Axis | None = Key(
         None, 'of "channel": normal of the walls; of "duct": its direction', example="z"
@@ -267,42 +279,36 @@ class Image(Table):
             )
         if sample is not None and sample not in tuple(SAMPLES):  # a list has no hash
             return data
-        own = _keys_of_file(path) if sample is None else {"shape": _REQUIRED}
-        own |= {} if sample is None else SAMPLE_KEYS[sample]
+        accepted = _keys_of_file(path) if sample is None else {"shape": _REQUIRED}
+        accepted |= {} if sample is None else SAMPLE_KEYS[sample]
         whose = f"path = {path!r}" if sample is None else f"sample = {sample!r}"
-        foreign = _foreign(data, own)
+        foreign = _foreign(data, accepted)
         if foreign:
-            raise ValueError(_remove(foreign, whose, own, path))
-        missing = [key for key, value in own.items() if value is _REQUIRED and key not in data]
+            raise ValueError(_remove(foreign, whose, accepted, path))
+        missing = [key for key, value in accepted.items() if value is _REQUIRED and key not in data]
         if missing:
             raise ValueError(f"{whose} needs {' and '.join(map(repr, missing))}")
-        return {**{k: v for k, v in own.items() if v not in (None, _REQUIRED)}, **data}
+        return {**{k: v for k, v in accepted.items() if v not in (None, _REQUIRED)}, **data}
 
     @field_validator("pore")
     @classmethod
     def _whole_numbers(cls, pore: Any) -> Any:
         values = pore if isinstance(pore, tuple) else (pore,)
-        if pore is not None and not (values and all(map(_is_whole, values))):
+        if pore is not None and not (values and all(map(is_whole, values))):
             raise ValueError(f"accepted: a whole number, or a list of them, not {pore!r}")
         return pore
 
     @field_validator("shape")
     @classmethod
     def _three_whole_and_positive(cls, shape: Any) -> Any:
-        is_shape = isinstance(shape, tuple) and len(shape) == 3 and all(map(_is_whole, shape))
-        if shape is not None and not (is_shape and min(shape) >= 1):
-            given = list(shape) if isinstance(shape, tuple) else shape
-            raise ValueError(
-                f"accepted: three whole numbers for x, y and z, each at least 1, not {given!r}"
-            )
-        return shape
+        return check_positive(shape, "xyz")
 
     @field_validator("crop")
     @classmethod
     def _three_ranges(cls, crop: Any) -> Any:
         fits = isinstance(crop, tuple) and len(crop) == 3
         fits = fits and all(
-            isinstance(one, tuple) and len(one) == 2 and all(map(_is_whole, one)) for one in crop
+            isinstance(one, tuple) and len(one) == 2 and all(map(is_whole, one)) for one in crop
         )
         if crop is not None and not (fits and all(0 <= low < high for low, high in crop)):
             raise ValueError(
@@ -389,12 +395,12 @@ class Flow(Table):
         if not isinstance(data, dict):
             return data
         if data.get("inertia") is True and data.get("pressure_gradient") is not None:
-            given = [key for key in ("force", "pressure_drop") if data.get(key) is not None]
-            if given:
+            drives_set = [key for key in ("force", "pressure_drop") if data.get(key) is not None]
+            if drives_set:
                 raise Refusal(
-                    *keys_in_order("flow", given),
+                    *keys_in_order("flow", drives_set),
                     ": with inertia the fluid's viscosity, density and pressure_gradient determine"
-                    f" the drive; remove {'them' if given[1:] else 'it'}",
+                    f" the drive; remove {'them' if drives_set[1:] else 'it'}",
                 )
             return data
         if data.get("force") is not None and data.get("pressure_drop") is not None:
@@ -467,7 +473,7 @@ class Numerics(Table):
     """``[numerics]``: how populations are stored.
 
     Fields do not depend on propagation, layout, order and encoding; sums over pores do, by rounding
-    only. "auto" is the usual storage on CPUs, and on a GPU the one measured to be fastest.
+    only. "auto" is the usual storage on CPUs, and on a GPU the fastest one that was measured.
     """
 
     precision: Annotated[str, one_of(LATTICE_PRECISIONS)] = Key(
@@ -569,7 +575,7 @@ class LatticeCase(Case):
         if not isinstance(output, dict) or not isinstance(convergence, dict):
             return data
         interval = convergence.get("interval", Convergence.model_fields["interval"].default)
-        # Without a usable interval, whose own error is the one to report, any value will do.
+        # Without a usable interval, whose error is reported, any value will do.
         interval = interval if isinstance(interval, int | float) and interval > 0 else 1
         return {**data, "output": {"diagnostics_interval": float(interval), **output}}
 

@@ -19,6 +19,8 @@ from slipstream.case.table import (
     Unchecked,
     as_tuple,
     as_tuples,
+    is_number,
+    is_whole,
     one_of,
     three,
 )
@@ -40,12 +42,8 @@ MOST_BINS = 1000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _numbers(value: Any, count: int) -> bool:
-    return isinstance(value, tuple) and len(value) == count and all(map(_number, value))
+    return isinstance(value, tuple) and len(value) == count and all(map(is_number, value))
 
 
 def plain_name(expression: str) -> str:
@@ -172,7 +170,7 @@ class FieldsOutput(_Recurring):
     )
     precision: Annotated[str, one_of(OUTPUT_PRECISIONS)] | None = Key(
         None,
-        "of numbers in files, float16 not in vtk (default: that of the simulation)",
+        "of numbers in files, float16 not in vtk (default: as in the simulation)",
         example="float32",
     )
     format: Annotated[str, one_of(OUTPUT_FORMATS)] | None = Key(
@@ -216,7 +214,7 @@ class FieldsOutput(_Recurring):
     @classmethod
     def _whole(cls, stride: Any) -> Any:
         parts = three(stride)
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in parts)
+        whole = all(is_whole(n) and n >= 1 for n in parts)
         if len(parts) != 3 or not whole:
             raise ValueError("accepted: a whole number of at least 1, or three for x, y and z")
         return stride
@@ -243,7 +241,7 @@ class FieldsOutput(_Recurring):
 
     @property
     def ending(self) -> str:
-        """The ending of the file's name, if it is that of a format."""
+        """The ending of the file's name, if a format has it."""
         known = [one for endings in OUTPUT_ENDINGS.values() for one in endings]
         return next((one for one in known if (self.file or "").endswith(one)), "")
 
@@ -302,7 +300,7 @@ class AveragesOutput(FieldsOutput):
 
     phases: Annotated[int, Field(ge=1, le=1000)] = Key(
         1,
-        "phase averages of a flow with the period phases * interval: samples that are so many apart"
+        "phase averages of a flow with the period phases * interval: samples of the same phase"
         " are averaged together",
     )
 
@@ -348,7 +346,7 @@ class AveragesOutput(FieldsOutput):
 class DensitiesOutput(_Recurring):
     """``[[output.densities]]``: the density of one expression or two, and conditional means.
 
-    Without `interval` and `times` that of the last state is written.
+    Without `interval` and `times` the density of the last state is written.
     """
 
     of: Unchecked[str | tuple[str, ...]] = Key(
@@ -388,14 +386,14 @@ class DensitiesOutput(_Recurring):
     @field_validator("range")
     @classmethod
     def _in_order(cls, ranges: Any) -> Any:
-        given = (ranges,) if _numbers(ranges, 2) else ranges
-        if not isinstance(given, tuple) or not all(
-            _numbers(one, 2) and one[0] < one[1] for one in given
+        pairs = (ranges,) if _numbers(ranges, 2) else ranges
+        if not isinstance(pairs, tuple) or not all(
+            _numbers(one, 2) and one[0] < one[1] for one in pairs
         ):
             raise ValueError(
                 "accepted: a list of two numbers, the first less than the second, or two such lists"
             )
-        return given
+        return pairs
 
     @field_validator("bins")
     @classmethod
@@ -511,7 +509,7 @@ class MovieOutput(Table):
 
     @property
     def ending(self) -> str:
-        """The ending of the file's name, if it is that of a format."""
+        """The ending of the file's name, if a format has it."""
         endings = (f".{kind}" for kind in MOVIE_FORMATS)
         return next((one for one in endings if (self.file or "").endswith(one)), "")
 
@@ -535,7 +533,7 @@ def check_names(
     densities: Sequence[DensitiesOutput] = (),
 ) -> None:
     """Refuse two outputs that would be written into one file, or one column."""
-    taken: dict[str, str] = {}
+    keys: dict[str, str] = {}
     named = [
         *((f"fields[{n}].file", one.stem) for n, one in enumerate(fields, 1)),
         *((f"averages[{n}].file", one.stem) for n, one in enumerate(averages, 1)),
@@ -544,8 +542,8 @@ def check_names(
         *((f"scalars[{n}].name", one.column) for n, one in enumerate(scalars, 1)),
     ]
     for key, name in named:
-        if name in taken:
+        if name in keys:
             raise InputError(
-                f"output.{key}: {name!r} is that of output.{taken[name]}, too; accepted: another"
+                f"output.{key}: {name!r} is also output.{keys[name]}; use another name"
             )
-        taken[name] = key
+        keys[name] = key

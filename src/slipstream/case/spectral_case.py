@@ -7,7 +7,7 @@ quantities are non-dimensional.
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -42,6 +42,8 @@ from slipstream.case.table import (
     as_three,
     as_tuple,
     as_tuples,
+    check_belongs,
+    check_positive,
     meanings_of_parameters,
     one_of,
     three,
@@ -87,6 +89,8 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "file": {"path": ..., "time": None},
     "formula": {"fields": {}},
 }
+# The forced shells of wavenumbers, except of linear forcing.
+_SHELLS = (1, 2)
 # The keys of each kind of forcing, besides the common ones.
 FORCING_KEYS: dict[str, tuple[str, ...]] = {
     "random": ("amplitude", "shells", "seed", "correlation_time", "helicity", "injection"),
@@ -182,8 +186,13 @@ class Equation(Table):
         return {key: value for key, value in self if key != "model"}
 
 
+def model_in(equation: Mapping[str, Any]) -> Any:
+    """Return the model of a table ``[equation]`` that has not been validated."""
+    return equation.get("model", Equation.model_fields["model"].default)
+
+
 class SpectralInitial(Initial):
-    """``[initial]``: the state at the start, a flow or that of an earlier run.
+    """``[initial]``: the state at the start: a flow, or the state of an earlier run.
 
     Fields that the flow does not set are zero. Keys of other flows are refused.
     """
@@ -233,13 +242,13 @@ class SpectralInitial(Initial):
         example={"velocity": ["sin(y)", "0", "0"], "buoyancy": "0.1*cos(z)"},
     )
     speed: Annotated[float, Field(gt=-1, lt=1)] | None = Key(
-        None, 'of "solitons": that of the first, over that of sound', example=0.5
+        None, 'of "solitons": speed of the first, relative to the speed of sound', example=0.5
     )
     wavevector: Annotated[tuple[int, int, int], BeforeValidator(as_three)] | None = Key(
         None, 'of "wave": number of waves along x, y and z', example=[1, 0, 2]
     )
     branch: Annotated[int, Field(ge=0)] | None = Key(
-        None, 'of "wave": which one, from 0 for that of the highest frequency', example=0
+        None, 'of "wave": which one, from 0 for the highest frequency', example=0
     )
     path: Annotated[str, Field(min_length=1)] | None = Key(
         None,
@@ -256,7 +265,7 @@ class SpectralInitial(Initial):
     def _only_the_flows_own_keys(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        flow, others = data.get("flow"), set(data) - {"flow", "restart"}
+        flow, other_keys = data.get("flow"), set(data) - {"flow", "restart"}
         if (flow is None) == (data.get("restart") is None):
             raise ValueError(
                 f"exactly one of 'flow' ({', '.join(INITIAL_FLOWS)}) and 'restart' (an earlier"
@@ -265,7 +274,7 @@ class SpectralInitial(Initial):
         if flow is not None and flow not in tuple(INITIAL_FLOWS):  # a list has no hash
             return data
         accepted = FLOW_KEYS[flow] if flow is not None else {}
-        for key in sorted(others & set(cls.model_fields) - set(accepted)):
+        for key in sorted(other_keys & set(cls.model_fields) - set(accepted)):
             belongs = f"flow = {flow!r}" if flow is not None else "'restart'"
             raise ValueError(
                 f"{key!r} does not belong to {belongs}; accepted with it:"
@@ -303,9 +312,9 @@ class Forcing(Table):
     )
     shells: Annotated[tuple[int, int] | None, BeforeValidator(as_tuple)] = Key(
         None,
-        "first and last shell of wavenumbers that are forced (default: [1, 2], and all of them for"
-        ' "linear")',
-        example=[1, 2],
+        f"first and last shell of wavenumbers that are forced (default: {list(_SHELLS)}, and all of"
+        ' them for "linear")',
+        example=list(_SHELLS),
     )
     seed: Annotated[int, Field(ge=0)] = Key(
         0,
@@ -381,15 +390,8 @@ class Forcing(Table):
             raise ValueError("'formula' goes with kind = \"formula\", and only with that")
         if self.kind == "mean-flow" and self.velocity is None:
             raise ValueError("kind = 'mean-flow' needs a 'velocity'")
-        own = FORCING_KEYS[self.kind]
-        for name in sorted(self.model_fields_set - {"kind", "field"}):
-            # Cases that a run has written have all keys, with what they are by default.
-            is_default = getattr(self, name) == type(self).model_fields[name].default
-            if name not in own and not is_default:
-                raise ValueError(
-                    f"{name!r} does not belong to kind = {self.kind!r}; accepted with it: field,"
-                    f" {', '.join(own)}"
-                )
+        accepted = ("field", *FORCING_KEYS[self.kind])
+        check_belongs(self, "kind", accepted, sorted(self.model_fields_set - {"kind"}))
         if self.shells is not None and not 1 <= self.shells[0] <= self.shells[1]:
             raise ValueError("'shells' are the first, at least 1, and the last")
         if self.kind == "linear" and (self.rate is None) == (self.injection is None):
@@ -420,15 +422,12 @@ class Forcing(Table):
         return sum(self.injection) if isinstance(self.injection, tuple) else self.injection
 
 
-_SHELLS = (1, 2)
-
-
 def _as_tables(value: Any) -> Any:
     """Return a table, or a list of tables, as a tuple."""
     return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
 
 
-# The Courant number without another choice.
+# The Courant number of adaptive steps.
 COURANT_NUMBER = 0.8
 
 
@@ -439,7 +438,9 @@ class SpectralTime(Time):
         None, "fixed time step (non-dimensional), instead of cfl", example=0.01
     )
     cfl: Annotated[float, Field(gt=0, le=2)] | None = Key(
-        None, "Courant number of an adaptive time step (default: 0.8, without step)", example=0.8
+        None,
+        f"Courant number of an adaptive time step (default: {COURANT_NUMBER}, without step)",
+        example=COURANT_NUMBER,
     )
     max_step: Positive | None = Key(
         None, "with cfl: the step never exceeds this (default: no bound)", example=0.1
@@ -536,13 +537,7 @@ class SpectralRun(ExchangingRun):
     @field_validator("grid")
     @classmethod
     def _two_whole_and_positive(cls, grid: Any) -> Any:
-        whole = isinstance(grid, tuple) and all(type(n) is int and n >= 1 for n in grid)
-        if grid is not None and not (whole and len(grid) == 2):
-            raise ValueError(
-                "accepted: two whole numbers for y and z, each at least 1, not"
-                f" {list(grid) if isinstance(grid, tuple) else grid!r}"
-            )
-        return grid
+        return check_positive(grid, "yz")
 
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
@@ -707,7 +702,7 @@ class SpectralCase(Case):
     def suited_to(cls, data: dict[str, Any]) -> type[Case]:
         """Return the class whose equation has the parameters of the model that is asked for."""
         equation = data.get("equation")
-        name = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
+        name = model_in(equation if isinstance(equation, dict) else {})
         if not isinstance(name, str):
             return cls
         # SymPy takes a while to import, for which other families need not wait.
@@ -747,7 +742,7 @@ class SpectralCase(Case):
         flow, points = self.initial.flow, self.grid.points_xyz[2]
         is_helical = any(one.kind == "abc" for one in self.forcing)
         statistics = self.output.correlation_interval, self.output.structure_interval
-        others: list[tuple[Any, str, str]] = [
+        refused: list[tuple[Any, str, str]] = [
             (points < 4 and points, "grid.points along z", "4 and more"),
             (self.numerics.dealiasing == "phase-shift" and "phase-shift", *_UNSHIFTED),
             (flow not in _WALL_FLOWS and flow, "initial.flow", listed(filter(None, _WALL_FLOWS))),
@@ -756,7 +751,7 @@ class SpectralCase(Case):
             (statistics[0], "output.correlation_interval", "none"),
             (statistics[1], "output.structure_interval", "none"),
         ]
-        for value, key, accepted in others:
+        for value, key, accepted in refused:
             if value:
                 raise ValueError(f"{key}: {value!r} with grid.walls; accepted with it: {accepted}")
         return self
@@ -789,19 +784,19 @@ class SpectralCase(Case):
 
     def with_own_code(self, data: dict[str, Any], source: str) -> dict[str, Any]:
         equation = data.get("equation")
-        theirs = equation.get("model", "hd") if isinstance(equation, dict) else "hd"
-        own = self.equation.model
-        if not isinstance(theirs, str) or theirs in MODELS or theirs == own:
+        stored = model_in(equation if isinstance(equation, dict) else {})
+        case_model = self.equation.model
+        if not isinstance(stored, str) or stored in MODELS or stored == case_model:
             return data
         # The file may have moved, but is called the same, and so is the function; a function of a
         # Python program may have been defined again.
-        if Path(own).name.partition("#")[0] != Path(theirs).name.partition("#")[0]:
+        if Path(case_model).name.partition("#")[0] != Path(stored).name.partition("#")[0]:
             raise InputError(
-                f"{source} is of model {shown(theirs)}, this case of {shown(own)}; a model of a "
-                "Python file is imported only if equation.model of this case names it; to take "
-                "over fields alone: initial.flow = 'file'"
+                f"{source} is of model {shown(stored)}, this case of {shown(case_model)};"
+                " a model of a Python file is imported only if equation.model of this case"
+                " names it; to take over fields alone: initial.flow = 'file'"
             )
-        return {**data, "equation": {**data["equation"], "model": own}}
+        return {**data, "equation": {**data["equation"], "model": case_model}}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make cases picklable, so that ranks can send them, though classes are made for models."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.case.output_tables import Axis, plain_name
-from slipstream.case.table import Key, Positive, Table, as_three, as_tuple, one_of
+from slipstream.case.table import Key, Positive, Table, as_three, as_tuple, check_belongs, one_of
 from slipstream.engine.accepted import BODIES, INTERPOLATIONS, PARTICLES
 
 
@@ -23,14 +23,7 @@ def _identifier(name: str) -> str:
 Identifier = Annotated[str, AfterValidator(_identifier)]
 
 
-class Named(Protocol):
-    """A table with a name."""
-
-    @property
-    def name(self) -> str: ...
-
-
-def check_distinct(tables: Sequence[Named], what: str) -> None:
+def check_distinct(tables: Sequence[Any], what: str) -> None:
     """Refuse two tables of one name."""
     names = [one.name for one in tables]
     for name in names:
@@ -111,7 +104,7 @@ class ParticleSet(Table):
     record: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Key(
         (),
         "fields or expressions at the particles, besides their position and velocity;"
-        ' "velocity" is that of the fluid',
+        ' "velocity" is the velocity of the fluid',
         example=["grad(velocity)"],
     )
 
@@ -129,7 +122,7 @@ class ParticleSet(Table):
         names = [*OWN_ARRAYS, *map(array_of, record)]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"{name!r} is there twice, or always; accepted: others")
+                raise ValueError(f"{name!r} is there twice, or always; use other names")
         return record
 
     @model_validator(mode="after")
@@ -235,12 +228,5 @@ class Body(Table):
         for name in keys[:split]:
             if getattr(self, str(name)) is None:
                 raise ValueError(f"{name!r} is missing, which shape = {self.shape!r} needs")
-        for name in _OF_SHAPES:
-            is_default = getattr(self, name) == type(self).model_fields[name].default
-            if name not in keys and not is_default:
-                accepted = ", ".join(str(one) for one in keys if one)
-                raise ValueError(
-                    f"{name!r} does not belong to shape = {self.shape!r}; accepted with it:"
-                    f" {accepted}"
-                )
+        check_belongs(self, "shape", [key for key in keys if key], _OF_SHAPES)
         return self

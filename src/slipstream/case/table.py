@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -82,17 +82,17 @@ Precision = Annotated[str, one_of(PRECISIONS)]
 
 
 def as_tuple(value: Any) -> Any:
-    """Let TOML's lists pass as the tuples that frozen settings need."""
+    """Return TOML's lists as the tuples that frozen settings need."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def as_tuples(value: Any) -> Any:
-    """Let TOML's lists pass as tuples, those within them too."""
+    """Return TOML's lists as tuples, and the lists in them too."""
     return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def as_three(value: Any) -> Any:
-    """Let a list of three pass as a tuple, and nothing else."""
+    """Return a list of three as a tuple; refuse anything else."""
     if not isinstance(value, list | tuple) or len(value) != 3:
         raise ValueError(f"accepted: a list of three numbers, not {value!r}")
     return tuple(value)
@@ -100,6 +100,41 @@ def as_three(value: Any) -> Any:
 
 # The type of a key whose validator checks it, with its own message.
 Unchecked = Annotated[Type, _Unchecked(), BeforeValidator(as_tuple)]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, which booleans are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number, which booleans are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_positive(value: Any, axes: Sequence[str]) -> Any:
+    """Return a tuple of positive whole numbers, one for each axis, or None; refuse the rest."""
+    is_tuple = isinstance(value, tuple)
+    fits = is_tuple and len(value) == len(axes) and all(is_whole(n) and n >= 1 for n in value)
+    if value is not None and not fits:
+        count = {2: "two", 3: "three"}[len(axes)]
+        raise ValueError(
+            f"accepted: {count} whole numbers for {', '.join(axes[:-1])} and {axes[-1]}, each at"
+            f" least 1, not {list(value) if is_tuple else value!r}"
+        )
+    return value
+
+
+def check_belongs(table: Table, key: str, accepted: Iterable[str], keys: Iterable[str]) -> None:
+    """Refuse those of some keys that are set, but do not belong to the value of a key."""
+    fields = type(table).model_fields
+    for name in keys:
+        # Cases that a run has written have all keys, with their defaults.
+        if name not in accepted and getattr(table, name) != fields[name].default:
+            raise ValueError(
+                f"{name!r} does not belong to {key} = {getattr(table, key)!r}; accepted with it:"
+                f" {', '.join(accepted)}"
+            )
 
 
 def three(value: Any) -> tuple[Any, ...]:
@@ -183,10 +218,7 @@ def keys_of(model: type[BaseModel]) -> Iterator[str]:
 def argument_keys(
     case: type[BaseModel], chosen: Iterable[str], without: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the dotted keys of a case that are arguments, by their names.
-
-    `chosen` are keys, and tables whose keys are all arguments, `without` some.
-    """
+    """Return the keys of a case that are arguments, by name: `chosen` keys or whole tables."""
     keys = [key for key in keys_of(case) if key not in without]
     return {
         key.partition(".")[2]: key
@@ -253,11 +285,11 @@ def range_of(field: FieldInfo) -> str:
     """Return the bounds of a key in words; empty if there are none, or no surprising ones."""
     schema = TypeAdapter(type_of(field)).json_schema()
     kinds = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
-    found = kinds[0] if len(kinds) == 1 else {}
-    is_plain = not found.keys() & {"maximum", "exclusiveMaximum"}
-    if is_plain and all(found.get(key) in (None, 0, 1) for key in _BOUNDS):
+    schema_of_kind = kinds[0] if len(kinds) == 1 else {}
+    is_plain = not schema_of_kind.keys() & {"maximum", "exclusiveMaximum"}
+    if is_plain and all(schema_of_kind.get(key) in (None, 0, 1) for key in _BOUNDS):
         return ""
-    return _bounds_of(found)
+    return _bounds_of(schema_of_kind)
 
 
 def _in_words(schema: Mapping[str, Any], several: bool = False) -> str:
@@ -293,7 +325,7 @@ def meanings_of_parameters(function: Any) -> dict[str, str]:
     """Return the meaning of each parameter, by a NumPy docstring; empty if there is none."""
     # Without a docstring that is inherited.
     lines = inspect.cleandoc(getattr(function, "__doc__", None) or "").split("\n")
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     names: list[str] = []
     is_inside = False
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -302,11 +334,11 @@ def meanings_of_parameters(function: Any) -> dict[str, str]:
             is_inside, names = line == "Parameters", []
         elif is_inside and line.startswith("    "):
             for name in names:
-                found[name] = f"{found[name]} {line.strip()}".strip()
+                meanings[name] = f"{meanings[name]} {line.strip()}".strip()
         elif is_inside and match is not None and not _HEADING.fullmatch(line):
             names = match[1].split(", ")
-            found |= dict.fromkeys(names, "")
-    return found
+            meanings |= dict.fromkeys(names, "")
+    return meanings
 
 
 def as_meaning(text: str) -> str:

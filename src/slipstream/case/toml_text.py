@@ -78,11 +78,11 @@ def number_in_toml(text: str) -> str | None:
 
 def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     """Return the error of a text in one line: its place, key, and what TOML takes instead."""
-    place = _PLACE.search(str(error))
-    if place is None:
+    position = _PLACE.search(str(error))
+    if position is None:
         return str(error)
     lines = text.replace("\r\n", "\n").split("\n")
-    number, column = int(place[1]), int(place[2]) - 1
+    number, column = int(position[1]), int(position[2]) - 1
     line = lines[number - 1] if number <= len(lines) else ""
     # Where the key, or the head of a table, is wrong itself, no key has a wrong value.
     is_value = not str(error).startswith(_NO_VALUES)
@@ -90,13 +90,13 @@ def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     where = f"line {number}: {key}: " if key else f"line {number}: "
     found = _correction(line, column) if key and is_value and len(line) < _LONGEST_LINE else None
     if found is None:
-        return where + str(error).replace(place[0], f"(column {column + 1})")
+        return where + str(error).replace(position[0], f"(column {column + 1})")
     wrong, right = found
     return f"{where}{shown(wrong)} is no value of TOML; write {right}"
 
 
 def explain_value(value: str, error: Exception) -> str:
-    """Return the error of one value, as `explain_toml` does that of a text."""
+    """Return the error of one value, as `explain_toml` returns the error of a text."""
     reason = "it is too long"
     if isinstance(error, tomllib.TOMLDecodeError):
         found = explain_toml(f"value = {value}", error).removeprefix("line 1: value")

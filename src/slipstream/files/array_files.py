@@ -18,7 +18,7 @@ from slipstream.engine.collective import check_agreement, collectively, on_every
 from slipstream.engine.decomposition import Box, checked_boxes, shape_covered
 from slipstream.engine.errors import InputError
 from slipstream.engine.fields import Field
-from slipstream.files.durable_files import PARTIAL, errors_name, flush_file
+from slipstream.files.durable_files import PARTIAL, errors_name, flush_file, named
 from slipstream.files.foreign_files import foreign_arrays, own_dataset
 from slipstream.files.zarr_store import FieldStore
 
@@ -160,32 +160,33 @@ def write_arrays(
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
 
     def check() -> tuple[Path, tuple[Box, ...], dict[str, np.ndarray]]:
-        found = checked_boxes(boxes, None, ranks, "boxes")
-        parts = {_name(name): _part(name, one, found[rank]) for name, one in arrays.items()}
+        all_boxes = checked_boxes(boxes, None, ranks, "boxes")
+        parts = {_name(name): _part(name, one, all_boxes[rank]) for name, one in arrays.items()}
         if not parts:
             raise InputError("arrays is empty; accepted: one or more arrays by name")
-        return _path(path), found, parts
+        return _path(path), all_boxes, parts
 
-    where, found, parts = on_every_rank(comm, check)
+    where, all_boxes, parts = on_every_rank(comm, check)
     check_agreement(
         comm,
         {
-            "path": str(where),
-            "boxes": found,
+            "path": named(where),
+            "boxes": all_boxes,
             "arrays": [
-                (name, part.dtype.str, part.shape[: part.ndim - len(found[rank].start)])
+                (name, part.dtype.str, part.shape[: part.ndim - len(all_boxes[rank].start)])
                 for name, part in parts.items()
             ],
             "attributes": attributes,
         },
     )
     if where.suffix in _HDF5:
-        _write_hdf5(where, parts, found, comm, attributes or {})
+        _write_hdf5(where, parts, all_boxes, comm, attributes or {})
         return
     on_first_rank(comm, lambda: check_replaceable(where))
     store = FieldStore(where, comm, attributes)
     store.write(
-        _field(name, part, found[rank], shape_covered(found)) for name, part in parts.items()
+        _field(name, part, all_boxes[rank], shape_covered(all_boxes))
+        for name, part in parts.items()
     )
     on_every_rank(comm, store.flush)
 
@@ -218,15 +219,15 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
 
     def read() -> np.ndarray:
-        found, where = checked_boxes(boxes, None, ranks, "boxes"), Path(path)
-        shape = shape_covered(found)
+        all_boxes, where = checked_boxes(boxes, None, ranks, "boxes"), Path(path)
+        shape = shape_covered(all_boxes)
         with _opened(where, name) as stored:
             leading = stored.shape[: max(0, len(stored.shape) - len(shape))]
             if tuple(stored.shape[len(leading) :]) != shape:
                 raise InputError(
                     f"{where}: {name!r} has shape {tuple(stored.shape)}; boxes cover {shape}"
                 )
-            box = found[rank]
+            box = all_boxes[rank]
             if not box.size:
                 return np.empty((*leading, *box.shape), stored.dtype)
             return np.asarray(stored[(*(slice(None) for _ in leading), *box.slices())])
@@ -260,7 +261,7 @@ def _part(name: str, array: Array, box: Box) -> np.ndarray:
         raise InputError(f"arrays: {name!r} is no array of numbers of NumPy or CuPy")
     if host.ndim < axes or host.shape[host.ndim - axes :] != box.shape:
         raise InputError(
-            f"arrays: {name!r} has shape {host.shape}; accepted: that of this rank's box, "
+            f"arrays: {name!r} has shape {host.shape}; accepted: the shape of this rank's box, "
             f"{box.shape}, perhaps behind other axes"
         )
     return host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
@@ -270,7 +271,7 @@ def check_replaceable(path: Path) -> None:
     """Refuse to replace anything but a zarr group."""
     is_group = (path / "zarr.json").is_file() and not path.is_symlink()
     if os.path.lexists(path) and not is_group and not (path.is_dir() and not any(path.iterdir())):
-        raise InputError(f"{path} is there and is no zarr group; accepted: one, or a new name")
+        raise InputError(f"{named(path)} is there and is no zarr group; use another name")
 
 
 def _field(name: str, part: np.ndarray, box: Box, shape: tuple[int, ...]) -> Field:
@@ -309,19 +310,15 @@ def write_together(
     make: Callable[[Path], dict[str, int]],
     parts: Iterable[PlacedPart],
 ) -> None:
-    """Write a file in which all ranks fill in their parts of arrays. Collective.
-
-    `make`, on the first rank, makes a file without values and returns where those of each array
-    begin. The file gets its name when it is complete and on the disk.
-    """
+    """Write a file that `make` lays out on the first rank, and all ranks fill. Collective."""
     unfinished = path.with_name(path.name + PARTIAL)
 
-    def fill(part: np.ndarray, whole: tuple[int, ...], start: tuple[int, ...], place: int) -> None:
+    def fill(part: np.ndarray, whole: tuple[int, ...], start: tuple[int, ...], begin: int) -> None:
         if not part.size:
             return
         with errors_name(unfinished), unfinished.open("r+b", buffering=0) as file:
             for offset, run in _runs_in(part, whole, start):
-                _write_all(file.fileno(), run, place + offset)
+                _write_all(file.fileno(), run, begin + offset)
 
     def put_in_place() -> None:
         with errors_name(path):
@@ -383,11 +380,11 @@ def _runs_in(
         yield place, part[index].reshape(-1).view(np.uint8).data
 
 
-def _write_all(file: int, content: memoryview, place: int) -> None:
+def _write_all(file: int, content: memoryview, offset: int) -> None:
     """Write at a place of an open file."""
     while content:
-        written = os.pwrite(file, content, place)
-        content, place = content[written:], place + written
+        written = os.pwrite(file, content, offset)
+        content, offset = content[written:], offset + written
 
 
 @contextlib.contextmanager
@@ -399,13 +396,13 @@ def _opened(path: Path, name: str) -> Iterator[Any]:
         try:
             if path.is_dir():
                 array = foreign_arrays(path).get(name)
-                found = None if array is None else array.open()
+                dataset = None if array is None else array.open()
             elif path.is_file() and h5py.is_hdf5(path):
-                found = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
+                dataset = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
             else:
                 raise InputError(f"{path} is no HDF5 file and no zarr group")
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}") from error
-        if found is None or found.dtype.kind not in "biufc":
+        if dataset is None or dataset.dtype.kind not in "biufc":
             raise InputError(f"{path}: holds no array {name!r} of numbers")
-        yield found
+        yield dataset

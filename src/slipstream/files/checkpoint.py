@@ -35,12 +35,12 @@ from slipstream.engine.text import printable, shortened
 from slipstream.files.durable_files import (
     DAMAGED,
     PARTIAL,
-    as_path,
     errors_name,
     flush_file,
     flush_folder,
     free_name,
     make_folder,
+    named,
     replace_file,
 )
 from slipstream.files.folder_seals import Seal
@@ -58,10 +58,7 @@ from slipstream.files.stored_arrays import (
 from slipstream.files.zarr_store import FieldStore, all_finite, read_field
 
 MANIFEST = "manifest.json"
-# Of states that know of the rest of the folder, of others with shards, and of all others.
-_SEALING: Literal[3] = 3
-_SHARDED: Literal[2] = 2
-_PLAIN: Literal[1] = 1
+_FORMAT: Literal[3] = 3
 _DESCRIPTION = "zarr.json"
 _DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
 # A larger file is nothing that is written here, and would only fill the memory.
@@ -80,10 +77,7 @@ class _Strict(BaseModel):
 
 
 class StoredArray(_Strict):
-    """How an array lies in the files of a checkpoint, with dimensions in the order of its shape.
-
-    A file has a chunk; or is a shard with chunks of the shape `inner` in it.
-    """
+    """How an array lies in files: each is a chunk, or a shard with chunks of shape `inner`."""
 
     shape: tuple[Count, ...]
     chunks: tuple[Length, ...]
@@ -130,34 +124,9 @@ class StoredArray(_Strict):
 
 
 class Manifest(_Strict):
-    """The contents of a checkpoint.
+    """The contents of a checkpoint; its checksum is of everything else in it."""
 
-    Attributes
-    ----------
-    format : int
-        Version of the format: 3 if the rest of the folder is sealed, else 2 if there
-        are shards, which 1 does not know.
-    library : str
-        Version of Slipstream that wrote it.
-    step : int
-        Number of time steps that were done.
-    time : float
-        Time of the state (non-dimensional).
-    case : str
-        The effective case of the run that wrote it, as TOML.
-    arrays : dict of str to StoredArray
-        By name.
-    files : dict of str to (int, int)
-        Size and CRC-32 of each file, by its path in the checkpoint.
-    seals : dict of str to Seal, or None
-        What is known of the run's other output, by its path in the run's folder.
-    began : (int, float), or None
-        Step and time at which the run began.
-    checksum : str
-        Of all of the above.
-    """
-
-    format: Literal[1, 2, 3]
+    format: Literal[3] = _FORMAT
     library: str
     step: Count
     time: float
@@ -194,33 +163,21 @@ def arrays_of(path: Path) -> dict[str, StoredArray]:
     }
 
 
-def format_of(
-    arrays: Mapping[str, StoredArray], seals: Mapping[str, Seal] | None = None
-) -> Literal[1, 2, 3]:
-    """Return the format of a manifest of arrays."""
-    if seals is not None:
-        return _SEALING
-    return _PLAIN if all(array.inner is None for array in arrays.values()) else _SHARDED
-
-
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of a checkpoint whose files are there and are described by it.
-
-    The content of chunks remains to be checked, by `check_chunks`. Raises `Damage`.
-    """
+    """Return the manifest if all files are there; raise `Damage` if not. Chunks are not read."""
     if not stat.S_ISDIR(_status(path).st_mode):
         raise Damage(f"it is {kind_of(_status(path).st_mode)}, not a folder")
-    found = dict(_files_in(path))
-    size = found.pop(MANIFEST, None)
+    sizes = dict(_files_in(path))
+    size = sizes.pop(MANIFEST, None)
     if size is None:
         raise Damage(f"{MANIFEST} is missing")
     manifest = _parsed(_content(path, MANIFEST, size))
     for name, (size, _) in manifest.files.items():
-        if name not in found:
+        if name not in sizes:
             raise Damage(f"{_described(name)} is missing")
-        if found[name] != size:
-            raise Damage(f"{_described(name)} has {found[name]} bytes, not {size}")
-    for name in found:
+        if sizes[name] != size:
+            raise Damage(f"{_described(name)} has {sizes[name]} bytes, not {size}")
+    for name in sizes:
         if name not in manifest.files:
             raise Damage(f"{_printable(name)} does not belong to it")
     _check_descriptions(path, manifest)
@@ -249,11 +206,9 @@ def _parsed(content: bytes) -> Manifest:
         version = said["format"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise Damage(f"{MANIFEST} is no manifest of a checkpoint") from None
-    if isinstance(version, int) and version not in (_PLAIN, _SHARDED, _SEALING):
-        raise Damage(
-            f"{MANIFEST}: format {_printable(str(version))}; this version reads {_PLAIN} to"
-            f" {_SEALING}"
-        )
+    if isinstance(version, int) and version != _FORMAT:
+        reads = f"this version reads {_FORMAT}"
+        raise Damage(f"{MANIFEST}: format {_printable(str(version))}; {reads}")
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
@@ -261,8 +216,6 @@ def _parsed(content: bytes) -> Manifest:
         raise Damage(f"{MANIFEST}: {_printable(where)} is not as it was written") from None
     if manifest.sealed().checksum != manifest.checksum:
         raise Damage(f"{MANIFEST}: its checksum differs")
-    if manifest.format != format_of(manifest.arrays, manifest.seals):
-        raise Damage(f"{MANIFEST}: format {manifest.format} is not that of its arrays")
     return manifest
 
 
@@ -408,7 +361,6 @@ def _printable(text: str) -> str:
 
 
 CHECKPOINTS_NAME = "checkpoints"
-KEPT = 2
 # What the names of arrays begin with that are no part of the flow: of output sums of averages, and
 # the colours of movies; states of random forces; and particles.
 AVERAGE, MOVIE, FORCE, PARTICLES = "average.", "movie.", "force.", "particles."
@@ -423,15 +375,7 @@ _EXPECTED = (
 
 
 class Checkpoint(Manifest):
-    """A state that is as it was written.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The zarr group.
-    warnings : tuple of str
-        The fault of each later state of the run.
-    """
+    """A state that is as it was written, and the faults of later states of its run."""
 
     path: Path
     warnings: tuple[str, ...] = ()
@@ -472,41 +416,15 @@ def write_checkpoint(
     step: int,
     time: float,
     case: str,
-    keep: int = KEPT,
+    keep: int | None = None,
     seals: dict[str, Seal] | None = None,
     began: tuple[int, float] | None = None,
 ) -> Path:
-    """Write a state, the same fields on all ranks, into a run's output folder. Collective.
-
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        The output folder.
-    fields : iterable of Field
-        The state.
-    comm : mpi4py.MPI.Comm, optional
-        The ranks that have a part of it.
-    step, time
-        Number of time steps done, and the time that they have led to.
-    case : str
-        The effective case as TOML.
-    keep : int
-        How many states of the run are kept, this one included.
-    seals, began
-        See `Manifest`.
-
-    Returns
-    -------
-    pathlib.Path
-        The state, which is on the disk.
-
-    Raises
-    ------
-    RunError
-        If it cannot be written, or has values that are no number; states from before stay.
-    """
-    checkpoints = as_path(folder) / CHECKPOINTS_NAME
-    path = _on_first_rank(comm, checkpoints, lambda: _new_generation(checkpoints, step))
+    """Write a state into a run's folder, and return its path once it is on the disk. Collective."""
+    checkpoints = Path(folder) / CHECKPOINTS_NAME
+    # A name, since each rank has its own path to a folder that is held open.
+    name = _on_first_rank(comm, checkpoints, lambda: _new_generation(checkpoints, step))
+    path = checkpoints / name
     partial = path.with_suffix(PARTIAL)
     try:
         said: dict[str, Any] = {"step": step, "time": time, "case": case}
@@ -517,13 +435,11 @@ def write_checkpoint(
         parts = [files] if comm is None else comm.gather(files, root=0) or []
 
         def complete() -> None:
-            arrays = arrays_of(partial)
             manifest = Manifest(
-                format=format_of(arrays, seals),
                 seals=seals,
                 began=began,
                 library=__version__,
-                arrays=arrays,
+                arrays=arrays_of(partial),
                 files={name: file for part in parts for name, file in part.items()},
                 **said,
             )
@@ -539,7 +455,8 @@ def write_checkpoint(
         if comm is None or comm.rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
         raise
-    _on_first_rank(comm, checkpoints, lambda: _remove_oldest(checkpoints, keep))
+    if keep is not None:
+        _on_first_rank(comm, checkpoints, lambda: _remove_oldest(checkpoints, keep))
     return path
 
 
@@ -550,9 +467,9 @@ def reseal(state: Path, seals: dict[str, Seal]) -> None:
             said = read_manifest(state)
         except Damage as damage:
             raise RunError(
-                f"{state} has been changed while the run continues: {damage}"
+                f"{named(state)} has been changed while the run continues: {damage}"
             ) from damage
-        changed = said.model_copy(update={"seals": seals, "format": format_of(said.arrays, seals)})
+        changed = said.model_copy(update={"seals": seals})
         # A kill must not leave a foreign file in the state.
         partial = state.with_name(state.name + PARTIAL)
         replace_file(state / MANIFEST, changed.sealed().text().encode(), partial=partial)
@@ -574,27 +491,15 @@ def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
 
 
 def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
-    """Return the latest state of a run that is as it was written. Collective.
-
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        Output folder of the run, or one of its states.
-    comm : mpi4py.MPI.Comm, optional
-        Ranks that share the work of reading it all, to compare its checksums.
-
-    Raises
-    ------
-    InputError
-        If there is none, or all are damaged.
-    """
+    """Return the latest intact state of a run, or one of its states. Collective."""
     damaged: list[str] = []
-    for path in on_first_rank(comm, lambda: _generations_at(as_path(folder))):
-        found = _read(path, comm)
-        if isinstance(found, Manifest):
+    # Of a folder that is held open each rank would have another path.
+    for path in on_first_rank(comm, lambda: _generations_at(Path(named(folder)))):
+        manifest = _read(path, comm)
+        if isinstance(manifest, Manifest):
             warnings = (f"{one}; continuing from {path.name}" for one in damaged)
-            return Checkpoint(**dict(found), path=path, warnings=tuple(warnings))
-        damaged.append(f"initial.restart: {path} is damaged: {found}")
+            return Checkpoint(**dict(manifest), path=path, warnings=tuple(warnings))
+        damaged.append(f"initial.restart: {path} is damaged: {manifest}")
     raise InputError(f"{'; '.join(damaged)}; there is no other state to continue from")
 
 
@@ -608,7 +513,7 @@ def _read(path: Path, comm: Comm) -> Manifest | str:
             return str(damage)
         named = _GENERATION.fullmatch(path.name)
         if named and int(named[1]) != manifest.step:
-            return f"its name is not that of step {manifest.step}"
+            return f"its name is not the name of step {manifest.step}"
         return manifest
 
     found = on_first_rank(comm, described)
@@ -645,16 +550,15 @@ def _generations_at(folder: Path) -> list[Path]:
     raise InputError(f"initial.restart: {folder}: holds no checkpoint; expected {_EXPECTED}")
 
 
-def _new_generation(checkpoints: Path, step: int) -> Path:
-    """Return the path of a new generation; remove what writes that failed have left."""
+def _new_generation(checkpoints: Path, step: int) -> str:
+    """Return the name of a new generation; remove what writes that failed have left."""
     make_folder(checkpoints)
     remove_partial(checkpoints)
-    path = checkpoints / f"{step:09d}.zarr"
-    number = 1
-    while path.exists():
+    name, number = f"{step:09d}.zarr", 1
+    while (checkpoints / name).exists():
         number += 1
-        path = checkpoints / f"{step:09d}-{number}.zarr"
-    return path
+        name = f"{step:09d}-{number}.zarr"
+    return name
 
 
 def remove_partial(checkpoints: Path) -> None:
@@ -667,7 +571,7 @@ def remove_partial(checkpoints: Path) -> None:
 
 
 def set_aside_later(folder: Path, step: int) -> None:
-    """Take from the states of a run those later than a step, which are damaged if there are any."""
+    """Rename the damaged states that are later than the one at `step`."""
     checkpoints = folder / CHECKPOINTS_NAME
     for path in generations(checkpoints) if checkpoints.is_dir() else []:
         if int(path.stem.partition("-")[0]) > step:

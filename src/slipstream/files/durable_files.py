@@ -10,77 +10,10 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from slipstream.engine.errors import InputError, RunError
-
-# By what the system is given, what people read.
-_NAMES: dict[str, str] = {}
-
-
-def held_path(folder: str | Path) -> tuple[Path, int, Callable[[], None]]:
-    """Open a folder; return its path, its descriptor, and what closes it.
-
-    The path, and all paths below it, lead into the open folder. Once that is closed, and where the
-    system does not list open files, they are paths like any others.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
-    descriptor = os.open(folder, flags)
-    door, name = f"/proc/self/fd/{descriptor}", str(Path(folder))
-    doors = [door] if _leads_to(door, descriptor) else []
-    below = "" if name == "." else f"{name.rstrip('/')}/"
-
-    class HeldPath(type(Path())):  # type: ignore[misc]
-        """A path whose text is for people."""
-
-        def __fspath__(self) -> str:
-            text = str(self)
-            if not doors:
-                return text
-            if text == name:
-                return doors[0]
-            is_below = text.startswith(below) if below else not self.is_absolute()
-            return f"{doors[0]}/{text[len(below) :]}" if is_below else text
-
-        def __reduce__(self) -> tuple[type, tuple[str]]:
-            return Path, (str(self),)  # another process has not opened it
-
-    def close() -> None:
-        for one in doors:
-            _NAMES.pop(one, None)
-        doors.clear()
-        os.close(descriptor)
-
-    HeldPath.__name__ = type(Path()).__name__
-    if doors:
-        _NAMES[door] = name
-    return HeldPath(name), descriptor, close
-
-
-def _leads_to(door: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(door), os.fstat(descriptor))
-    except OSError:
-        return False
-
-
-def door_of(path: str | Path) -> str:
-    """Return by which path another process of this user reaches the same file."""
-    return os.path.abspath(os.fspath(path).replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
-
-
-def as_path(given: str | Path) -> Path:
-    """Return a path that is held where the given one is."""
-    return given if isinstance(given, Path) else Path(given)
-
-
-def plain_name(name: str | bytes | os.PathLike[str]) -> str:
-    """Return the path by which people know a file that the system names."""
-    text = str(name) if isinstance(name, os.PathLike) else os.fsdecode(name)
-    door = "/".join(text.split("/")[:5])
-    return _NAMES[door] + text[len(door) :] if door in _NAMES else text
-
 
 # Suffixes of files that are not whole yet, and of damaged ones that were set aside.
 PARTIAL, DAMAGED = ".partial", ".damaged"
@@ -88,16 +21,23 @@ PARTIAL, DAMAGED = ".partial", ".damaged"
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
+_OPEN_FOLDER = re.compile(r"/proc/self/fd/\d+")
+
+
+def named(path: str | Path) -> str:
+    """Return a path for people: of a folder that is held open, where it is now."""
+    text = str(path)
+    found = _OPEN_FOLDER.match(text)
+    return os.readlink(found[0]) + text[found.end() :] if found else text
+
+
 @contextlib.contextmanager
 def errors_name(path: Path) -> Iterator[None]:
-    """Turn the system's refusal to write a file into a `RunError` with the file and the reason.
-
-    A name that is too long is an `InputError`.
-    """
+    """Raise the system's refusal to write a file as a `RunError` with the file and the reason."""
     try:
         yield
     except OSError as error:
-        where = path if error.filename is None else plain_name(error.filename)
+        where = named(path if error.filename is None else os.fsdecode(error.filename))
         kind = InputError if error.errno == errno.ENAMETOOLONG else RunError
         raise kind(f"{where} cannot be written: {error.strerror or error}") from error
 
@@ -185,13 +125,7 @@ _HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
 
 
 class FolderLock:
-    """The lock of a folder, held from its making until it is released.
-
-    Attributes
-    ----------
-    is_kept : bool
-        Whether the file system keeps others out.
-    """
+    """The lock of a folder; `is_kept` is whether the file system keeps other runs out."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK_NAME
@@ -252,7 +186,7 @@ def is_locked(folder: Path) -> bool:
 
 def in_use(folder: Path, holder: str) -> InputError:
     """Return the message about a folder into which another run is writing."""
-    return InputError(f"output folder {folder} is in use by {holder}; {WAIT_OR_CHOOSE}")
+    return InputError(f"output folder {named(folder)} is in use by {holder}; {WAIT_OR_CHOOSE}")
 
 
 def _open(path: Path, flags: int) -> int:
@@ -260,10 +194,10 @@ def _open(path: Path, flags: int) -> int:
         # Nothing that is not a file of this folder is followed, or waited for.
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     except OSError as error:
-        raise InputError(f"{path} cannot be opened: {error.strerror}; remove it") from error
+        raise InputError(f"{named(path)} cannot be opened: {error.strerror}; remove it") from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise InputError(f"{path} is no file; remove it")
+        raise InputError(f"{named(path)} is no file; remove it")
     return file
 
 

@@ -1,6 +1,6 @@
 """Seals: a state's record of the rest of its run's folder when the state was written.
 
-Of a time series it is a length and a checksum of so many bytes; of a store, checksums of each array
+Of a time series it is a length and a checksum of these bytes; of a store, checksums of each array
 as it is described, and of each snapshot. What is added later does not change them, so that they are
 kept while output is written, and compared when the run continues: nothing is read a second time.
 """
@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.engine.errors import RunError, SlipstreamError
-from slipstream.files.durable_files import PARTIAL, plain_name
+from slipstream.files.durable_files import PARTIAL, named
 from slipstream.files.foreign_files import content_of, foreign_arrays, open_file
 from slipstream.files.stored_arrays import StoredArrays, reason_of
 
@@ -42,18 +42,7 @@ _DAMAGE = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 
 
 class Seal(BaseModel):
-    """The record of a series or a store.
-
-    Attributes
-    ----------
-    length, checksum : int
-        Of a series: bytes, and the CRC-32 of these.
-    arrays : dict of str to int
-        Of a store: a CRC-32 of the description of each array, with its values if it has no time
-        axis; "" stands for the group.
-    snapshots : tuple of int
-        The checksum of each snapshot.
-    """
+    """The record of a series (length, checksum) or of a store (checksums by array and snapshot)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -65,15 +54,7 @@ class Seal(BaseModel):
 
 @dataclass(frozen=True)
 class KeptOutput:
-    """The part of the output in a run's folder that continues.
-
-    Attributes
-    ----------
-    seals : mapping of str to Seal, or None
-        What is known of it, by its path in the folder; None if the state is of an earlier version.
-    aside : mapping of str to str
-        What is set aside, and why.
-    """
+    """The output that continues, by its seals, and the output that is set aside, with reasons."""
 
     seals: Mapping[str, Seal] | None = None
     aside: Mapping[str, str] = field(default_factory=dict)
@@ -147,18 +128,18 @@ def array_seals(path: Path) -> dict[str, int]:
     group = json.loads(content_of(path / _DESCRIPTION, _MOST_DESCRIPTION))
     told = group.get("consolidated_metadata") or {}
     inside = told.get("metadata", {}) if isinstance(told, dict) else {}
-    found = {"": _canonical(group.get("attributes"))}
+    checksums = {"": _canonical(group.get("attributes"))}
     for name, array in arrays.items():
         said = _without_length(array.description)
         if name in inside and _without_length(inside[name]) != said:
             raise ValueError(f"{name} is described in two ways")
-        found[name] = _canonical(said)
+        checksums[name] = _canonical(said)
         if not _has_times(array.description):
             most = _most_bytes(array.description)
             for key in sorted(_keys(name, array.description, ())):
                 size, checksum = file_checksum(path / key, most)
-                found[name] = zlib.crc32(f"{key} {size} {checksum}".encode(), found[name])
-    return found
+                checksums[name] = zlib.crc32(f"{key} {size} {checksum}".encode(), checksums[name])
+    return checksums
 
 
 def snapshot_checksums(path: Path, times: Sequence[float] | np.ndarray) -> list[int]:
@@ -170,20 +151,20 @@ def snapshot_checksums(path: Path, times: Sequence[float] | np.ndarray) -> list[
     }
 
     def of(index: int) -> int:
-        found = time_checksum(index, times[index])
+        checksum = time_checksum(index, times[index])
         for name, said in arrays.items():
             dtype, together = np.dtype(said["data_type"]), _chunk_shape(said)[0]
             most = _most_bytes(said)
             for key in _keys(name, said, (index // together,)):
                 try:
                     if together == 1:
-                        found ^= piece_checksum(key, index, *file_checksum(path / key, most))
+                        checksum ^= piece_checksum(key, index, *file_checksum(path / key, most))
                     else:
                         content = content_of(path / key, most)
-                        found ^= part_checksum(content, key, index, together, dtype)
+                        checksum ^= part_checksum(content, key, index, together, dtype)
                 except (FileNotFoundError, NotADirectoryError):
                     continue  # of an array that not all snapshots have
-        return found
+        return checksum
 
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(of, range(len(times))))
@@ -233,35 +214,29 @@ def _keys(name: str, said: Mapping[str, Any], leading: tuple[int, ...]) -> Itera
 
 
 def file_seal(path: Path, count: int, known: Seal | None = None) -> Seal:
-    """Return the seal of the first `count` files in a folder, one a snapshot, and of their times.
-
-    `known` is of the first of them.
-    """
+    """Return the seal of the first `count` files of a folder; `known` is of the first of these."""
     known = known or Seal(length=0, snapshots=())
-    length, found = known.length or 0, list(known.snapshots or ())
+    length, checksums = known.length or 0, list(known.snapshots or ())
     collection = path.with_name(f"{path.name}.pvd")
     text = content_of(collection, _MOST_DESCRIPTION).decode() if collection.exists() else ""
     times = re.findall(r'<DataSet timestep="([^"]*)"', text)
     names = {one.partition(".")[0]: one for one in os.listdir(path) if not one.endswith(PARTIAL)}
-    for number in range(len(found), count):
+    for number in range(len(checksums), count):
         name = names.get(f"{path.name}_{number:06d}", "")
         if not name:
             raise ValueError(f"its snapshot {number} is missing")
         size, checksum = file_checksum(path / name, sys.maxsize)
         time = times[number] if number < len(times) else ""
-        found.append(zlib.crc32(f"{name} {size} {checksum} {time}".encode()))
+        checksums.append(zlib.crc32(f"{name} {size} {checksum} {time}".encode()))
         length += size
-    return Seal(length=length, snapshots=tuple(found))
+    return Seal(length=length, snapshots=tuple(checksums))
 
 
 # -- faults ------------------------------------------------------------------------------------
 
 
 def fault_of(path: Path, seal: Seal | None) -> str:
-    """Return the fault of a series, a store or files that are to continue, or nothing.
-
-    Raises a `RunError` if the disk cannot read it.
-    """
+    """Return the fault of output that is to continue; raise a `RunError` if the disk fails."""
     try:
         if path.suffix == ".zarr":
             return _fault_of_store(path, seal)
@@ -308,5 +283,5 @@ def _fault_of_store(path: Path, seal: Seal | None) -> str:
 def raise_if_disk_fails(error: BaseException, path: Path) -> None:
     """Raise a `RunError` if a file cannot be read because of the disk that it is on."""
     if isinstance(error, OSError) and error.errno not in _DAMAGE:
-        where = plain_name(error.filename or path)
+        where = named(os.fsdecode(error.filename or path))
         raise RunError(f"{where} cannot be read: {reason_of(error)}") from error

@@ -94,14 +94,8 @@ class ForeignArray:
 
 
 def foreign_arrays(path: Path) -> dict[str, ForeignArray]:
-    """Return the arrays in a zarr folder, itself perhaps, by their paths in it.
-
-    Raises
-    ------
-    ValueError
-        If it is no zarr folder, of another format than 3, or has links or devices in it.
-    """
-    found: dict[str, ForeignArray] = {}
+    """Return the arrays in a zarr folder by path; raise a ValueError for links and devices."""
+    arrays: dict[str, ForeignArray] = {}
     if not any(os.path.lexists(path / one) for one in (_DESCRIPTION, _OLD_DESCRIPTION, _OLD_GROUP)):
         raise ValueError(f"it has no {_DESCRIPTION}")
     for folder, names in _folders(path):
@@ -113,8 +107,8 @@ def foreign_arrays(path: Path) -> dict[str, ForeignArray]:
             continue
         if said.get("node_type", "array") == "array":
             where = "" if folder == path else str(folder.relative_to(path))
-            found[where] = ForeignArray(folder, _lengths(said.get("shape"), 0), said)
-    return found
+            arrays[where] = ForeignArray(folder, _lengths(said.get("shape"), 0), said)
+    return arrays
 
 
 def published_shapes(path: Path) -> dict[str, tuple[int, ...]] | None:
@@ -255,15 +249,15 @@ def _check_content(path: Path, codec: str, most: int) -> None:
     """Refuse a compressed chunk that says that it has, or has, more bytes than its array's have."""
     with open_file(path) as file:
         head = file.read(18)
-        told: int | None = None
+        stated_size: int | None = None
         if codec == "blosc" and len(head) >= 16:
-            told = struct.unpack("<I", head[4:8])[0]
+            stated_size = struct.unpack("<I", head[4:8])[0]
         elif codec == "zstd":
-            told = _zstd_size(head)
+            stated_size = _zstd_size(head)
         elif codec in ("gzip", "zlib") and os.fstat(file.fileno()).st_size > LITTLE:
             file.seek(0)
-            told = inflated_size(file, most, zlib.MAX_WBITS | (16 if codec == "gzip" else 0))
-    if told is not None and told > most:
+            stated_size = inflated_size(file, most, zlib.MAX_WBITS | (16 if codec == "gzip" else 0))
+    if stated_size is not None and stated_size > most:
         raise ValueError(f"{shown(path.name)} is of more bytes than the {most} of a chunk")
 
 
@@ -296,13 +290,7 @@ def inflated_size(file: Any, most: int, window: int = zlib.MAX_WBITS) -> int:
 
 
 def own_dataset(file: Any, name: str) -> Any:
-    """Return a data set of an open file, None if it has none of that name.
-
-    Raises
-    ------
-    ValueError
-        If the way to it, or its values, lead to another file.
-    """
+    """Return a data set of an open file, or None; a ValueError if it leads to another file."""
     import h5py
 
     here, rest, links = file["/"], name.split("/")[::-1], 0

@@ -41,17 +41,14 @@ _SILENT = logging.NullHandler()
 
 @dataclass(frozen=True)
 class Source:
-    """An image that can be read: its shape z, y, x, and its values' type, byte order included.
-
-    `open` returns a context manager for an object that three slices index and that gives arrays.
-    """
+    """An image that can be read; `open` gives what three slices index, as a context manager."""
 
     name: str  # in messages
     shape: tuple[int, ...]  # three of them
     dtype: np.dtype
     open: Callable[[], AbstractContextManager[Any]]
     planes: int = 1  # stored together: reading one of them costs as much as reading all
-    threaded: bool = False  # whether several threads may read at once
+    threaded: bool = False  # whether several threads may read at the same time
     # File and number of bytes before the first value, if the file has the bare values.
     raw: tuple[Path, int] | None = None
 
@@ -173,18 +170,15 @@ def npy_source(path: Path) -> Source:
 
 
 def tiff_source(path: Path) -> Source:
-    """Return a TIFF file: a stack of pages, or a volume in one page.
-
-    Uncompressed values are mapped into memory, others are decoded page by page.
-    """
-    found = _grey_pages(path)
-    if found.shape[0] == 1:
+    """Return a TIFF file: a stack of pages, or a volume in one page."""
+    image = _grey_pages(path)
+    if image.shape[0] == 1:
         raise KeyedError(
             PATH,
-            f": {path} is one page only, of {_pixels(found)}; accepted: a stack of pages, or the "
+            f": {path} is one page only, of {_pixels(image)}; accepted: a stack of pages, or the "
             "folder of all slices (an image one voxel thick: .npy, or raw values)",
         )
-    return found
+    return image
 
 
 def _pixels(image: Source) -> str:
@@ -203,13 +197,13 @@ def _grey_pages(path: Path) -> Source:
             found = ", ".join(f"{one.axes} {one.shape}" for one in file.series)
             raise KeyedError(PATH, f": {path} holds {found}; accepted: one stack of grey pages")
         shape = (size // plane, page.imagelength, page.imagewidth)
-        dtype, place = np.dtype(series.dtype), series.dataoffset
+        dtype, offset = np.dtype(series.dtype), series.dataoffset
         stored = dtype.newbyteorder(file.byteorder)
-        mapped = place is not None and series.dtype == page.dtype
+        mapped = offset is not None and series.dtype == page.dtype
         together = shape[0] // len(series.pages)
 
     def open_mapped() -> AbstractContextManager[Any]:
-        return contextlib.nullcontext(np.memmap(path, stored, "r", place, shape))
+        return contextlib.nullcontext(np.memmap(path, stored, "r", offset, shape))
 
     @contextlib.contextmanager
     def open_pages() -> Iterator[Any]:
@@ -248,13 +242,13 @@ class _Pages:
         planes, rows, columns = box
         together = self._shape[0]
         first, last = planes.start // together, (planes.stop - 1) // together
-        found = []
+        pages = []
         for number in range(first, last + 1):
             _check_segments(self._pages[number])
             page = self._pages[number].asarray().reshape(self._shape)
             low = max(planes.start - number * together, 0)
-            found.append(page[low : planes.stop - number * together, rows, columns])
-        return found[0] if len(found) == 1 else np.concatenate(found)
+            pages.append(page[low : planes.stop - number * together, rows, columns])
+        return pages[0] if len(pages) == 1 else np.concatenate(pages)
 
 
 def _check_segments(page: Any) -> None:
@@ -270,11 +264,7 @@ def _check_segments(page: Any) -> None:
 
 
 def slices_source(path: Path) -> Source:
-    """Return a folder of TIFF files, one for each slice.
-
-    The first one gives the size and type of all, which are compared when they are read: no rank
-    opens files that it does not need.
-    """
+    """Return a folder of TIFF slices; each is compared with the first when it is read."""
     files = slice_files(path)
     first = _one_slice(files[0])
     slices = _Slices(files, first)
@@ -288,12 +278,12 @@ def _one_slice(path: Path) -> Source:
         if path.exists() and not path.is_file():
             # Of which opening alone may never end.
             raise KeyedError(PATH, f": {path} is no file, but a device or the like")
-        found = _grey_pages(path)
-    if found.shape[0] > 1:
+        image = _grey_pages(path)
+    if image.shape[0] > 1:
         raise KeyedError(
-            PATH, f": {path} has {found.shape[0]} pages; accepted: one in each file of a folder"
+            PATH, f": {path} has {image.shape[0]} pages; accepted: one in each file of a folder"
         )
-    return found
+    return image
 
 
 @dataclass(frozen=True)
@@ -308,14 +298,14 @@ class _Slices:
         return np.concatenate([self._read(file, rows, columns) for file in self.files[planes]])
 
     def _read(self, path: Path, rows: slice, columns: slice) -> np.ndarray:
-        found = _one_slice(path)
-        if (found.shape, found.dtype) != (self.first.shape, self.first.dtype):
+        image = _one_slice(path)
+        if (image.shape, image.dtype) != (self.first.shape, self.first.dtype):
             raise KeyedError(
                 PATH,
-                f": {path} is of {_pixels(found)}, {found.dtype}, but {self.first.name} of "
+                f": {path} is of {_pixels(image)}, {image.dtype}, but {self.first.name} of "
                 f"{_pixels(self.first)}, {self.first.dtype}; accepted: slices of one size and type",
             )
-        with readable(PATH, f": {path}"), found.open() as values:
+        with readable(PATH, f": {path}"), image.open() as values:
             plane: np.ndarray = values[0:1, rows, columns]
             return plane
 
@@ -407,16 +397,7 @@ FORMATS = {
 
 
 def slice_files(folder: Path) -> list[Path]:
-    """Return the slices in a folder, which are a series without a gap.
-
-    All else in it is ignored: other files, folders, and names that begin with a dot, as macOS makes
-    them.
-
-    Raises
-    ------
-    KeyedError
-        If there are none, or their names do not tell one order, or a number is missing.
-    """
+    """Return the slices in a folder in their order; refuse names that do not count them."""
     with os.scandir(folder) as entries:
         names = sorted(
             entry.name

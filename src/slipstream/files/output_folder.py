@@ -16,6 +16,7 @@ import re
 import shlex
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from slipstream.files.durable_files import (
     flush_folder,
     free_name,
     make_folder,
+    named,
     replace_file,
 )
 from slipstream.files.foreign_files import content_of
@@ -90,24 +92,7 @@ def check_folder(
 ) -> Path:
     """Refuse a folder that a run may not write into, without changing anything.
 
-    Parameters
-    ----------
-    folder : str or pathlib.Path
-        The output folder.
-    overwrite : bool
-        Whether the output of an earlier run may be replaced.
-    inputs : mapping of str to path, optional
-        What the run reads, by the key that names it: nothing of this may be replaced.
-
-    Returns
-    -------
-    pathlib.Path
-        The folder.
-
-    Raises
-    ------
-    InputError
-        If another run writes into it, or it cannot be written, or holds files that must stay.
+    `inputs` are the files that the run reads, by key: none of these may be replaced.
     """
     path = Path(folder)
     try:
@@ -136,23 +121,36 @@ def _check_input(folder: Path, key: str, read: Path) -> None:
     """Refuse a folder that a run reads from, or whose output would replace what it reads."""
     # A link is followed, but is itself a file that can be lost, too.
     # Not by `Path.resolve`, which raises an error of no kind where links lead round.
-    own, named = Path(os.path.realpath(folder)), Path(os.path.abspath(read))
-    for place in (Path(os.path.realpath(read)), Path(os.path.realpath(named.parent)) / named.name):
-        if place == own or (key == "initial.restart" and place.is_relative_to(own)):
+    output_path, absolute = Path(os.path.realpath(folder)), Path(os.path.abspath(read))
+    for input_path in (
+        Path(os.path.realpath(read)),
+        Path(os.path.realpath(absolute.parent)) / absolute.name,
+    ):
+        if input_path == output_path or (
+            key == "initial.restart" and input_path.is_relative_to(output_path)
+        ):
             raise InputError(
                 f"output folder {folder} holds the state to continue from ({key}); choose another"
                 " folder"
                 if key == "initial.restart"
                 else f"output folder {folder} is an input ({key}); choose another folder"
             )
-        inside = place.relative_to(own).parts[0] if place.is_relative_to(own) else ""
+        inside = (
+            input_path.relative_to(output_path).parts[0]
+            if input_path.is_relative_to(output_path)
+            else ""
+        )
         own_names = (RECORD_NAME, LOCK_NAME, REPLACED_NAME, DISCARDED_NAME)
         if is_output_name(inside) or inside in own_names:
             raise InputError(
                 f"output folder {folder} holds {read} ({key}), under a name that runs write to;"
                 " choose another folder"
             )
-        outside = own.relative_to(place).parts[0] if own.is_relative_to(place) else ""
+        outside = (
+            output_path.relative_to(input_path).parts[0]
+            if output_path.is_relative_to(input_path)
+            else ""
+        )
         if outside and (key != "initial.restart" or is_output_name(outside)):
             raise InputError(
                 f"output folder {folder} is inside {read} ({key}); choose another folder"
@@ -169,8 +167,8 @@ def _check_names(path: Path, written: set[str]) -> None:
     if foreign:
         names = ", ".join(foreign[:3]) + (" ..." if len(foreign) > 3 else "")
         raise InputError(
-            f"output folder {path} holds {names}, and no record that a run has written it; move it"
-            " elsewhere, or choose another folder"
+            f"output folder {named(path)} holds {names}, and no record that a run has written it;"
+            " move it elsewhere, or choose another folder"
         )
 
 
@@ -252,13 +250,7 @@ def _check_free(path: Path, overwrite: bool) -> None:
 
 
 class OutputFolder(RunFolder):
-    """The folder of a run that this run alone writes into. Ranks but the first have only its path.
-
-    Attributes
-    ----------
-    is_locked : bool
-        Whether the file system keeps other runs out.
-    """
+    """A folder that only this run writes into. Other ranks than the first have only its path."""
 
     def __init__(
         self, path: Path, is_first: bool = True, check: Callable[[RunFolder], None] | None = None
@@ -269,10 +261,11 @@ class OutputFolder(RunFolder):
         self._naming = threading.Lock()
         self._has_begun = False
         self._made: list[Path] = []
+        self._close: Callable[[], object] = lambda: None
         if not is_first:
-            self.path, self.close = path, lambda: None
+            self.path, self.name = path, str(path)
             with contextlib.suppress(OSError):  # only the first rank may have it
-                self._enter(path)
+                self._hold()
             return
         if check is None:
             self._made = [one for one in (path, *path.parents) if not one.exists()]
@@ -284,11 +277,25 @@ class OutputFolder(RunFolder):
         super().__init__(path, for_writing=True)
         if check is not None:
             check(self)
+        self._hold()
         self._lock = FolderLock(self.path)
         self.is_locked = self._lock.is_kept
         with _failures(self.path):
             self._put_back()
             remove_partial(self.path / CHECKPOINTS_NAME)
+
+    def _hold(self) -> None:
+        """Open the folder, and use it by a path that stays valid if it is renamed."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._close = weakref.finalize(self, os.close, descriptor)
+        held = Path(f"/proc/self/fd/{descriptor}")
+        with contextlib.suppress(OSError):  # not all systems list open files
+            if os.path.samestat(os.stat(held), os.fstat(descriptor)):
+                self.path = held
+
+    def _let_go(self) -> None:
+        self.path = Path(self.name)
+        self._close()
 
     def begin(self) -> None:
         """Move the output of an earlier run aside."""
@@ -339,7 +346,7 @@ class OutputFolder(RunFolder):
     def release(self) -> None:
         """Release the lock. If this run has no state, put back the output of the earlier one."""
         if not self._is_first:
-            self.close()
+            self._let_go()
             return
         try:
             if self._has_begun:
@@ -347,7 +354,7 @@ class OutputFolder(RunFolder):
                     self._put_back()
         finally:
             self._lock.release()
-            self.close()
+            self._let_go()
             # Folders that were made for a run that has written nothing.
             with contextlib.suppress(OSError):
                 for folder in self._made:
@@ -386,7 +393,8 @@ class OutputFolder(RunFolder):
             elif is_output_name(name) or name == RECORD_NAME:
                 if os.path.lexists(self.path / name) and name != RECORD_NAME:
                     raise RunError(
-                        f"{self._replaced / name} cannot be put back: {name} is there; move one"
+                        f"{named(self._replaced / name)} cannot be put back: {name} is there; move"
+                        " one"
                     )
                 (self._replaced / name).rename(self.path / name)
         if earlier and (self.path / FAILED_NAME).is_dir():
@@ -429,4 +437,5 @@ def _failures(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"output folder {path}: {error.strerror}: {error.filename}") from error
+        where = named(error.filename) if error.filename else "?"
+        raise RunError(f"output folder {named(path)}: {error.strerror}: {where}") from error

@@ -8,14 +8,14 @@ import json
 import math
 import os
 import re
+import stat
 import tomllib
-import weakref
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,10 +33,16 @@ from slipstream.files.checkpoint import (
     generations,
     read_manifest,
 )
-from slipstream.files.durable_files import as_path, flush_folder, held_path, is_locked, replace_file
+from slipstream.files.durable_files import flush_folder, is_locked, named, replace_file
 from slipstream.files.folder_seals import KeptOutput, Seal, fault_of, raise_if_disk_fails
 from slipstream.files.foreign_files import content_of, kind_of
-from slipstream.files.stored_arrays import StoredArrays, errors_of_store, numbered_stores, reason_of
+from slipstream.files.stored_arrays import (
+    NUMBER_SIGN,
+    StoredArrays,
+    errors_of_store,
+    numbered_stores,
+    reason_of,
+)
 from slipstream.files.time_series import SeriesTail, read_series
 
 if TYPE_CHECKING:
@@ -53,17 +59,7 @@ EndedBy = Literal["end", "finished", "interrupted", "wall", "max_steps", "stoppe
 
 @dataclass
 class Change:
-    """A setting that was changed while a run was under way.
-
-    Attributes
-    ----------
-    step, time : int, float
-        From which on it was as it is after the change.
-    key : str
-        Of the case, ``section.key``.
-    before, after : object
-        Its values; None for none.
-    """
+    """A setting that was changed after a step of a run."""
 
     step: int
     time: float
@@ -78,52 +74,7 @@ class Change:
 
 @dataclass
 class Segment:
-    """One process, or one MPI job, that has worked on a run; unknown entries are empty.
-
-    Attributes
-    ----------
-    command : list of str
-        The command line.
-    settings : list of str
-        What was changed of the case for this segment, each ``section.key=value``.
-    changes : list of Change
-        What a program changed between two of its steps, in the order in which it did.
-    began, updated, ended : str or None
-        ISO 8601, UTC; `ended` is None while it is under way, and for ever if it was killed.
-    ended_by : str or None
-        "end" (of the time of the case), "finished" (a steady flow), "interrupted" (by a signal),
-        "wall" (``time.wall``), "max_steps", "stopped" (from Python) or "failed".
-    error : str or None
-        What has failed.
-    from_step, from_time, to_step, to_time : int, float
-        Steps and times of the run at which it began, and up to which it is known to have come.
-    end_time : float
-        ``time.end`` of its case.
-    version, commit : str
-        Of Slipstream.
-    host : str
-        Names of the machines, at most a few of them.
-    pid : int
-        Number of the process, of the first rank.
-    ranks : int
-        How many there were.
-    devices : list of str
-        What computed, each kind once.
-    mpi, compiler, python, numpy : str
-        Versions; "" of MPI where there was one process.
-    case : str
-        The effective case, as TOML.
-    description, step : dict of str to str
-        The choices, as they were announced; and those known only for the step.
-    parts, timers : dict of str to float
-        Seconds by part of the run, and by category of work within the steps.
-    results : dict of str to list
-        What was found out: a value and a remark for people, by name.
-    warnings : list of str
-        In the order in which they came.
-    pictures : dict of str to object
-        What is drawn: a `slipstream.engine.fields.PictureChoice`.
-    """
+    """One process, or one MPI job, that has worked on a run; docs/runs.md explains the entries."""
 
     command: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
@@ -160,17 +111,7 @@ class Segment:
 
 @dataclass
 class RunRecord:
-    """A run and its segments, the earliest first.
-
-    Attributes
-    ----------
-    title, family : str
-        Of the case, and the solver family.
-    segments : list of Segment
-        Empty of a run that an earlier version has written.
-    format : int
-        Version of the file.
-    """
+    """A run and its segments, the earliest first."""
 
     title: str = ""
     family: str = ""
@@ -188,29 +129,32 @@ def read_run_record(folder: str | Path) -> RunRecord:
 
     The run may be under way, and the file somebody else's: an `InputError` tells if it is none.
     """
-    path = as_path(folder) / RUN_RECORD_NAME
+    path = Path(folder) / RUN_RECORD_NAME
+    where = named(path)
     try:
         content = content_of(path, _MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return RunRecord()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {one_line(str(error))}") from error
+        raise InputError(f"{where}: cannot be read: {one_line(str(error))}") from error
     try:
         record = _RECORDS.validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(one) for one in first["loc"])
-        reason = f"{where}: {first['msg']}" if where else first["msg"]
-        raise InputError(f"{path}: not the record of a run: {one_line(reason)}") from error
+        key = ".".join(str(segment) for segment in first["loc"])
+        reason = f"{key}: {first['msg']}" if key else first["msg"]
+        raise InputError(f"{where}: not the record of a run: {one_line(reason)}") from error
     if record.format != FORMAT:
-        raise InputError(f"{path}: format {record.format}; this version reads {FORMAT}")
+        raise InputError(f"{where}: format {record.format}; this version reads {FORMAT}")
     sealed = _CHECKSUM.search(content)
     if sealed and int(sealed[1], 16) != zlib.crc32(content[: sealed.start()]):
-        raise InputError(f"{path}: not as it was written: its checksum differs")
-    for number, one in enumerate(record.segments):
-        times = one.from_time, one.to_time
-        if not (0 <= one.from_step <= one.to_step < 1 << 62 and all(map(math.isfinite, times))):
-            raise InputError(f"{path}: not the record of a run: steps of segments.{number}")
+        raise InputError(f"{where}: not as it was written: its checksum differs")
+    for number, segment in enumerate(record.segments):
+        times = segment.from_time, segment.to_time
+        if not (
+            0 <= segment.from_step <= segment.to_step < 1 << 62 and all(map(math.isfinite, times))
+        ):
+            raise InputError(f"{where}: not the record of a run: steps of segments.{number}")
     return record
 
 
@@ -235,26 +179,19 @@ _DEEPEST = 32
 
 
 class RunFolder:
-    """A run's folder that has been opened and walked. As a context it is closed at the end.
+    """A run's folder that has been walked; everything is read on demand.
 
-    Everything is read on demand: the run may be under way, and the folder may come from somebody
-    else.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The folder. Paths below it lead into it even after it is renamed.
-
-    Raises
-    ------
-    InputError
-        If there is no such folder, or something in it is neither a file nor a folder. If it
-        `for_writing`, everything must belong to this user or to the owner of the folder.
+    People know it by its `name`. By its `path` it is used: the path of an `OutputFolder` stays
+    valid if the folder is renamed. `for_writing`, everything must belong to this user or to the
+    owner of the folder.
     """
 
     def __init__(self, folder: str | Path, for_writing: bool = False) -> None:
         try:
-            self._enter(folder)
+            self.path, self.name = Path(folder), str(Path(folder))
+            self._status = os.stat(folder)
+            if not stat.S_ISDIR(self._status.st_mode):
+                raise NotADirectoryError
         except (FileNotFoundError, NotADirectoryError) as error:
             reason = "no such folder" if isinstance(error, FileNotFoundError) else "is a file"
             raise InputError(f"{folder}: {reason}; expected the output folder of a run") from None
@@ -262,19 +199,8 @@ class RunFolder:
             raise InputError(f"{folder}: cannot be opened: {reason_of(error)}") from error
         self._owners = None
         if for_writing:
-            self._owners = {os.geteuid(), os.fstat(self._descriptor).st_uid}
+            self._owners = {os.geteuid(), self._status.st_uid}
         self.check()
-
-    def _enter(self, folder: str | Path) -> None:
-        self.path, self._descriptor, close = held_path(folder)
-        # Called at the latest when this object is freed. Paths are ordinary paths from then on.
-        self.close: Callable[[], object] = weakref.finalize(self, close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def check(self) -> None:
         """Refuse the folder if it holds anything but files and folders."""
@@ -311,9 +237,9 @@ class RunFolder:
 
     @property
     def is_there(self) -> bool:
-        """Whether its path still leads to it."""
+        """Whether its name still leads to it."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(os.stat(str(self.path)), os.fstat(self._descriptor))
+            return os.path.samestat(os.stat(self.name), self._status)
         return False
 
     @property
@@ -342,15 +268,15 @@ class RunFolder:
         try:
             return sorted(os.listdir(self.path))
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be read: {reason_of(error)}") from error
+            raise InputError(f"{self.name}: cannot be read: {reason_of(error)}") from error
 
     def outputs(self, ending: str) -> list[str]:
         """Return the relative paths of output with an ending, chosen output last."""
-        found = [one for one in self.names() if one.endswith(ending) and one[0] != "."]
+        names = [one for one in self.names() if one.endswith(ending) and one[0] != "."]
         with contextlib.suppress(OSError):
             chosen = sorted(os.listdir(self.path / OUTPUTS_NAME))
-            found += [f"{OUTPUTS_NAME}/{one}" for one in chosen if one.endswith(ending)]
-        return found
+            names += [f"{OUTPUTS_NAME}/{one}" for one in chosen if one.endswith(ending)]
+        return names
 
     def states(self) -> list[Path]:
         """Return the states, latest first, damaged ones included."""
@@ -360,7 +286,7 @@ class RunFolder:
             return []
         except OSError as error:
             raise InputError(
-                f"{self.path / CHECKPOINTS_NAME}: cannot be read: {reason_of(error)}"
+                f"{self.name}/{CHECKPOINTS_NAME}: cannot be read: {reason_of(error)}"
             ) from error
 
     def manifests(self) -> Iterator[tuple[Path, Manifest]]:
@@ -373,7 +299,7 @@ class RunFolder:
         """Refuse a folder that holds neither a case nor a state."""
         if not self.has(CASE_NAME) and not self.states():
             raise InputError(
-                f"{self.path}: holds no output of a run; expected {CASE_NAME}, which runs write, or"
+                f"{self.name}: holds no output of a run; expected {CASE_NAME}, which runs write, or"
                 f" {CHECKPOINTS_NAME}"
             )
 
@@ -387,7 +313,9 @@ class RunFolder:
             return text
         except (ValueError, RecursionError, OSError) as error:
             raise_if_disk_fails(error, path)
-            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+            raise InputError(
+                f"{named(path)}: cannot be read as a case: {reason_of(error)}"
+            ) from error
 
     def case_text(self) -> str:
         """Return the text of the case; of the last state if ``case.toml`` is missing or damaged."""
@@ -404,11 +332,13 @@ class RunFolder:
         try:
             return tomllib.loads(self.case_text())
         except (ValueError, RecursionError) as error:  # a state's
-            path = self.path / CASE_NAME
-            raise InputError(f"{path}: cannot be read as a case: {reason_of(error)}") from error
+            reason = reason_of(error)
+            raise InputError(
+                f"{self.name}/{CASE_NAME}: cannot be read as a case: {reason}"
+            ) from error
 
     def record(self) -> RunRecord:
-        """Return ``run.json``; without segments if an earlier version wrote the folder."""
+        """Return ``run.json``; without segments if it is missing."""
         return read_run_record(self.path)
 
     def series(self, name: str = SERIES_NAME) -> tuple[dict[str, Any], dict[str, str]]:
@@ -419,7 +349,7 @@ class RunFolder:
         except FileNotFoundError:
             return {}, {}
         except OSError as error:
-            raise InputError(f"{path}: {reason_of(error)}") from error
+            raise InputError(f"{named(path)}: {reason_of(error)}") from error
 
     def follow(self, name: str = SERIES_NAME) -> SeriesTail:
         """Return a reader of a time series that is still being written."""
@@ -433,18 +363,18 @@ class RunFolder:
             return StoredArrays(self.path / name)
 
     def stores(self, name: str) -> list[StoredArrays]:
-        """Return a store and those that continue from it with other points, in order of time."""
+        """Return a store, and the stores that continue it with other points, in order of time."""
         found = (self.store(one.name) for one in numbered_stores(self.path / name))
         return [one for one in found if one is not None]
 
     def last_store(self, name: str) -> StoredArrays | None:
         """Return the last of these that has a snapshot; None if there is none."""
-        found = None
+        last = None
         for one in self.stores(name):
             with errors_of_store(one.path):
-                if found is None or len(one.times):
-                    found = one
-        return found
+                if last is None or len(one.times):
+                    last = one
+        return last
 
     # -- whether it is as it was written ---------------------------------------------------------
 
@@ -459,33 +389,29 @@ class RunFolder:
         return (self._last and self._last.seals) or {}
 
     def faults(self, names: Collection[str] | None = None) -> list[str]:
-        """Return what has been damaged, in words: the case, the record, and other output.
-
-        Other output, all or of some names, is compared with what the last state knows. Large output
-        is not compared, nor that of a run which is under way.
-        """
+        """Return damage to the run, or to some output, in words; large output is not compared."""
         if self.is_active:
             return []
-        found = []
+        faults = []
         for path in self.states() if names is None else ():
             try:
                 read_manifest(path)
             except Damage as damage:
-                found.append(f"{path} is damaged: {damage}")
+                faults.append(f"{path} is damaged: {damage}")
         if self._has_foreign_case():
-            found.append(f"{self.path / CASE_NAME}: no part of the run had this case")
+            faults.append(f"{self.path / CASE_NAME}: no part of the run had this case")
         knows_record = self._last is not None and self._last.began is not None
         with contextlib.suppress(InputError):  # readers of the record report this
             if knows_record and not self.record().segments:
                 reason = "has no segments" if self.has(RUN_RECORD_NAME) else "is missing"
-                found.append(f"{self.path / RUN_RECORD_NAME}: it {reason}")
+                faults.append(f"{self.path / RUN_RECORD_NAME}: it {reason}")
         for name, seal in self.last_seals.items():
             if names is not None and name not in names:
                 continue
             is_large = seal.length is None and self._bytes(name) > _MOST_COMPARED
             if not is_large and (reason := self.fault_of(name, seal)):
-                found.append(f"{self.path / name}: {reason}")
-        return found
+                faults.append(f"{self.path / name}: {reason}")
+        return faults
 
     def _has_foreign_case(self) -> bool:
         """Return whether the folder's case can be read, but differs from those of the run."""
@@ -511,12 +437,14 @@ class RunFolder:
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
-        """Return which output continues from a state with these seals; change nothing.
-
-        `recorded` are the names in ``.slipstream.json``.
-        """
+        """Return which output continues from a state with these seals, if it is `recorded`."""
         aside = {}
-        present = [one for one in self.names() if one.endswith(".zarr") and _is_output(one)]
+        kinds = ("fields", "spectra", *STATISTICS)
+        present = [
+            name
+            for name in self.names()
+            if name.endswith(".zarr") and name[: -len(".zarr")].partition(NUMBER_SIGN)[0] in kinds
+        ]
         for name in sorted({*present, *(seals or {})}):
             if seals is not None and name not in seals:
                 # Begun by a run that was killed after the state, or not ours.
@@ -531,11 +459,6 @@ class RunFolder:
                 if self.has(copy):
                     aside[copy] = f"it goes with {name}"
         return KeptOutput(seals, aside)
-
-
-def _is_output(name: str) -> bool:
-    stem = name.removesuffix(".zarr").partition("~")[0]
-    return stem in ("fields", "spectra", *STATISTICS)
 
 
 # Tables that do not change the problem.

@@ -19,6 +19,7 @@ from slipstream.engine.array_types import Comm
 from slipstream.engine.decomposition import Box, redistribute
 from slipstream.engine.errors import InputError, SlipstreamError
 from slipstream.engine.text import one_line, shown
+from slipstream.files.durable_files import named
 from slipstream.files.foreign_files import ForeignArray, foreign_arrays, published_shapes
 
 # Between the indices in the name of a shard.
@@ -39,11 +40,11 @@ def shard_content(
     content = np.empty(math.prod(inside) * size + len(index), np.uint8)
     content[len(content) - len(index) :] = np.frombuffer(index, np.uint8)
     for number, part in enumerate(_parts(values.shape, chunk)):
-        own = content[number * size : (number + 1) * size].view(values.dtype).reshape(chunk)
+        target = content[number * size : (number + 1) * size].view(values.dtype).reshape(chunk)
         piece = values[part]
-        if piece.shape != own.shape:
-            own[...] = fill
-        own[tuple(map(slice, piece.shape))] = piece
+        if piece.shape != target.shape:
+            target[...] = fill
+        target[tuple(map(slice, piece.shape))] = piece
     return content
 
 
@@ -137,18 +138,7 @@ _MOST_COORDINATE = 1 << 28
 class StoredArrays:
     """The contents of a zarr group when this is made: a half-written snapshot is not seen.
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        The group.
-    shapes : dict of str to tuple of int
-        The shapes of the arrays, by name.
-
-    Raises
-    ------
-    ValueError, OSError or KeyError
-        If it is no zarr group, or holds an array that is not supported; `errors_of_store` makes
-        `InputError` of them.
+    Raises a ValueError, OSError or KeyError, which `errors_of_store` turns into an `InputError`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -186,10 +176,7 @@ class StoredArrays:
         return dtype
 
     def read(self, name: str, key: Any = ...) -> np.ndarray:
-        """Return a part of an array, as indexed by slices and whole numbers.
-
-        An `InputError` tells if another run has replaced the store since this was made.
-        """
+        """Return a part of an array; an `InputError` if another run has replaced the store."""
         try:
             whole = tuple(slice(0, size) for size in self.shapes[name])
             values = np.asarray(self.array(name)[whole if key is ... else key])
@@ -200,7 +187,9 @@ class StoredArrays:
             pass
         except Exception as error:  # of zarr, and of its codecs
             reason = reason_of(error)
-            raise InputError(f"{self.path}: {shown(name)} cannot be read: {reason}") from error
+            raise InputError(
+                f"{named(self.path)}: {shown(name)} cannot be read: {reason}"
+            ) from error
         raise InputError(f"{self.path} has been replaced since it was opened; open it again")
 
     def coordinate(self, name: str) -> np.ndarray:
@@ -230,7 +219,7 @@ def errors_of_store(path: Path) -> Iterator[None]:
     except SlipstreamError:
         raise
     except Exception as error:  # of zarr, and of its codecs
-        raise InputError(f"{path}: cannot be read: {reason_of(error)}") from error
+        raise InputError(f"{named(path)}: cannot be read: {reason_of(error)}") from error
 
 
 def reason_of(error: BaseException) -> str:
@@ -239,10 +228,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class StoredSpectra(Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]):
-    """The spectra of a store, each read when it is asked for: its time, wavenumbers and values.
-
-    `names` are those to be read, in this order; by default all.
-    """
+    """The spectra of a store, read on demand: their time, and wavenumbers and values by name."""
 
     def __init__(self, stored: StoredArrays, names: Iterable[str] | None = None) -> None:
         self._stored, self._times = stored, stored.times
@@ -258,12 +244,12 @@ class StoredSpectra(Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndar
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        index, found, shapes = range(len(self))[index], {}, self._stored.shapes
+        index, curves, shapes = range(len(self))[index], {}, self._stored.shapes
         for name, axis in self._axes.items():
             if index < shapes[name][0]:
                 values = self._stored.read(name, (index, slice(0, shapes[name][1])))
-                found[name] = self._stored.coordinate(axis), values
-        return float(self._times[index]), found
+                curves[name] = self._stored.coordinate(axis), values
+        return float(self._times[index]), curves
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -280,7 +266,7 @@ _SHARD_BYTES, _LARGEST_SHARD = 256 * 2**20, 512 * 2**20
 _MANY_WRITERS = 128
 # Of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
 _INNER_BYTES = 2**20
-# Chunks that are smaller, and more than so many of each rank, are no good layout.
+# Chunks that are smaller, and more than this number on each rank, are no good layout.
 _SMALL, _OF_A_RANK, _FEW = 2**20, 4, 64
 # Files that are smaller travel together.
 _LEAST_BYTES = 16 * 2**20
@@ -290,15 +276,7 @@ Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
 
 @dataclass(frozen=True)
 class StoredLayout:
-    """How an array lies in files.
-
-    Attributes
-    ----------
-    file : tuple of int
-        The shape of the values in each file; files at the end of an axis have fewer.
-    chunk : tuple of int
-        The shape of the chunks in a file: of the file itself if it is one chunk.
-    """
+    """The shape of the part of an array in each file, and of the chunks in a file."""
 
     file: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -370,12 +348,7 @@ def aligned_chunks(
     item_bytes: int,
     maximum_bytes: int | None = None,
 ) -> tuple[int, ...]:
-    """Return the shape of chunks of a global array whose boxes, (offset, shape), ranks write.
-
-    A chunk is one file, and no chunk contains elements of two ranks: its length along each axis
-    divides all indices at which boxes begin. Within that, chunks are as large as `maximum_bytes`
-    allows.
-    """
+    """Return the largest shape of chunks that never have elements of two boxes."""
     borders = _borders(shape, boxes)
     chunk = _whole(shape, borders)
     for axis, border in enumerate(borders):
@@ -413,33 +386,30 @@ def _shortened(length: int, excess: float, must_divide: bool) -> int:
 
 
 def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
-    """Return lengths of at most so many elements in all: the longest is halved again and again.
-
-    Along an axis with a border they divide it; a prime length is cut only if nothing else is left.
-    """
-    found = list(lengths)
-    while math.prod(found) > max(1, most):
+    """Return lengths of at most `most` elements: the longest is halved, along borders evenly."""
+    result = list(lengths)
+    while math.prod(result) > max(1, most):
         shorter = [
             _shortened(n, 2, must_divide=True) if border else -(-n // 2)
-            for n, border in zip(found, borders, strict=True)
+            for n, border in zip(result, borders, strict=True)
         ]
-        axis = max(range(len(found)), key=lambda i: (4 * shorter[i] >= found[i] > 1, found[i]))
-        found[axis] = shorter[axis]
-    return tuple(found)
+        axis = max(range(len(result)), key=lambda i: (4 * shorter[i] >= result[i] > 1, result[i]))
+        result[axis] = shorter[axis]
+    return tuple(result)
 
 
 def _divided(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
-    """Return lengths of at most so many elements in all: those of the fewest equal parts."""
+    """Return lengths of at most `most` elements in all, for the fewest equal parts."""
     halved = _cut(lengths, borders, most)
     for parts in range(-(-math.prod(lengths) // max(1, most)), _count(lengths, halved)):
-        found = list(lengths)
+        result = list(lengths)
         for factor in reversed(_prime_factors(parts)):
-            able = [i for i, border in enumerate(borders) if not border or found[i] % factor == 0]
-            axis = max(able, key=lambda i: found[i], default=0)
-            found[axis] = -(-found[axis] // factor)
-        divides = all(n and border % n == 0 for n, border in zip(found, borders, strict=True))
-        if divides and math.prod(found) <= most:
-            return tuple(found)
+            able = [i for i, border in enumerate(borders) if not border or result[i] % factor == 0]
+            axis = max(able, key=lambda i: result[i], default=0)
+            result[axis] = -(-result[axis] // factor)
+        divides = all(n and border % n == 0 for n, border in zip(result, borders, strict=True))
+        if divides and math.prod(result) <= most:
+            return tuple(result)
     return halved
 
 
@@ -461,13 +431,7 @@ def _count(shape: Sequence[int], file: Sequence[int]) -> int:
 
 
 class Aggregation:
-    """Who writes what of an array that ranks hold in boxes, so that every file has one writer.
-
-    Attributes
-    ----------
-    rounds : list of list of Box, or None
-        For each round, what each rank writes; None if all boxes are whole files.
-    """
+    """Who writes what of an array in boxes, in rounds, so that every file has one writer."""
 
     def __init__(
         self, shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int], item_bytes: int
@@ -510,7 +474,7 @@ def _rounds(shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int]) -> 
         _common(count, size, axis, boxes)
         for axis, (count, size) in enumerate(zip(counts, file, strict=True))
     ]
-    own: list[list[Box]] = [[] for _ in boxes]
+    files_of_rank: list[list[Box]] = [[] for _ in boxes]
     loads = np.zeros(len(boxes), int)
     for index in np.ndindex(*counts):
         has = np.asarray(math.prod(along[i] for along, i in zip(common, index, strict=True)))
@@ -521,11 +485,11 @@ def _rounds(shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int]) -> 
         able = np.flatnonzero(2 * has >= has.max())
         writer = able[np.lexsort((-has[able], loads[able]))[0]]
         loads[writer] += 1
-        own[writer].append(Box(start, stop))
+        files_of_rank[writer].append(Box(start, stop))
     nothing = Box((0,) * len(shape), (0,) * len(shape))
     return [
-        [files[number] if number < len(files) else nothing for files in own]
-        for number in range(max(map(len, own), default=0))
+        [files[number] if number < len(files) else nothing for files in files_of_rank]
+        for number in range(max(map(len, files_of_rank), default=0))
     ]
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from slipstream.engine.errors import InputError
 from slipstream.engine.fields import Field
 from slipstream.engine.text import one_line
-from slipstream.files.durable_files import PARTIAL, as_path, errors_name, flush_file, flush_folder
+from slipstream.files.durable_files import PARTIAL, errors_name, flush_file, flush_folder, named
 from slipstream.files.folder_seals import Seal, file_checksum
 from slipstream.files.foreign_files import open_file
 from slipstream.files.zarr_store import FieldStore
@@ -38,9 +38,10 @@ LEADING_COLUMNS = {
 
 _ROWS_AT_ONCE = 1024
 _LONGEST_LINE = 1 << 20
-# A series that is followed keeps so many rows (of more, every other is dropped), and is read in
-# pieces of so many bytes.
-_MOST_ROWS, _AT_ONCE = 4096, 1 << 24
+# Rows that a followed series keeps: of more, every other is dropped.
+_MOST_ROWS = 4096
+# Bytes that are read together.
+_AT_ONCE = 1 << 24
 
 
 class Series:
@@ -61,7 +62,7 @@ class Series:
         sealed: Seal | None = None,
         has_store: bool = True,
     ) -> None:
-        self.folder = as_path(folder)
+        self.folder = Path(folder)
         self._name, self._has_store = name, has_store
         self._path = self.folder / f"{name}.csv"
         self.labels = {**LEADING_COLUMNS, **labels}
@@ -220,17 +221,17 @@ class Series:
         rows = 0
         types = {name: np.dtype(int if name == "step" else float) for name in self._columns}
         for block in self._blocks():
-            for place, (values, dtype) in enumerate(
+            for column, (values, dtype) in enumerate(
                 zip(zip(*block, strict=True), types.values(), strict=True)
             ):
                 # Written, not mapped: a full disk is an error here, and would be a signal there.
-                file.seek((place * self._rows + rows) * dtype.itemsize)
+                file.seek((column * self._rows + rows) * dtype.itemsize)
                 file.write(np.array(values, dtype).tobytes())
             rows += len(block)
         file.flush()
         return {
-            name: np.memmap(file, dtype, "r", place * self._rows * dtype.itemsize, (rows,))
-            for place, (name, dtype) in enumerate(types.items())
+            name: np.memmap(file, dtype, "r", column * self._rows * dtype.itemsize, (rows,))
+            for column, (name, dtype) in enumerate(types.items())
         }
 
     def _blocks(self) -> Iterator[list[list[str]]]:
@@ -260,10 +261,7 @@ class _SealedLines:
 
 @dataclass
 class _Earlier:
-    """The rows of a series that continues: their number, and the size of the file at the last ones.
-
-    There is one end for each of the `last_rows`, and one before them; likewise one checksum.
-    """
+    """The rows of a series that continues; ends and checksums are of the last rows, and before."""
 
     columns: list[str]
     labels: dict[str, str]
@@ -274,17 +272,17 @@ class _Earlier:
 
 
 def _rows_until(path: Path, step: int, sealed: Seal | None = None) -> _Earlier:
-    """Look through a series up to a step; an `InputError` if it is none."""
+    """Return the rows of a series until a step; raise an `InputError` if it is no series."""
     columns, labels = _heading(path)
-    found = _Earlier(columns, labels, 0, [], [], [])
+    earlier = _Earlier(columns, labels, 0, [], [], [])
     most = None if sealed is None else sealed.length
     with open_file(path) as file:
         size = checksum = 0
         while (line := file.readline(_LONGEST_LINE)).startswith(b"#"):
             size, checksum = size + len(line), zlib.crc32(line, checksum)
         size, checksum = size + len(line), zlib.crc32(line, checksum)
-        found.ends.append(size)
-        found.checksums.append(checksum)
+        earlier.ends.append(size)
+        earlier.checksums.append(checksum)
         # A power cut may have left zeros, or half a row.
         while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
             try:
@@ -294,10 +292,11 @@ def _rows_until(path: Path, step: int, sealed: Seal | None = None) -> _Earlier:
             if not row["step"] <= step or (most is not None and size + len(line) > most):
                 break
             size, checksum = size + len(line), zlib.crc32(line, checksum)
-            found.rows += 1
-            found.ends, found.last_rows = [*found.ends[-2:], size], [*found.last_rows[-1:], row]
-            found.checksums = [*found.checksums[-2:], checksum]
-    return found
+            earlier.rows += 1
+            earlier.ends = [*earlier.ends[-2:], size]
+            earlier.last_rows = [*earlier.last_rows[-1:], row]
+            earlier.checksums = [*earlier.checksums[-2:], checksum]
+    return earlier
 
 
 def _row_blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
@@ -310,11 +309,7 @@ def _row_blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def read_series(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Return the columns of a ``diagnostics.csv``, and their labels, both by name.
-
-    The run may be under way: an incomplete last row is left out. An `InputError` says if the file
-    is no such series.
-    """
+    """Return the complete rows of a series by column, and the labels of the columns."""
     head, labels = _heading(path)
     parts: list[list[np.ndarray]] = [[] for _ in head]
     try:
@@ -324,7 +319,7 @@ def read_series(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]
                 for part, values in zip(parts, zip(*block, strict=True), strict=True):
                     part.append(np.array(values, float))
     except (ValueError, csv.Error) as error:
-        raise InputError(f"{path}: not a series: {one_line(str(error))}") from error
+        raise InputError(f"{named(path)}: not a series: {one_line(str(error))}") from error
     columns = [np.concatenate([np.zeros(0), *part]) for part in parts]
     return {
         name: column.astype(int) if name == "step" and np.isfinite(column).all() else column
@@ -344,7 +339,7 @@ def _heading(path: str | Path) -> tuple[list[str], dict[str, str]]:
                     break
                 return names, {name: labels.get(name, name) for name in names}
             _take_label(text, labels)
-    raise InputError(f"{path}: not a series: it has no heading with step and time")
+    raise InputError(f"{named(path)}: not a series: it has no heading with step and time")
 
 
 def _take_label(comment: str, labels: dict[str, str]) -> None:
@@ -362,20 +357,10 @@ def _complete_lines(file: BinaryIO) -> Iterator[str]:
 
 
 class SeriesTail:
-    """Follows a ``diagnostics.csv``, wherever it is: it may not be there yet, or be begun again.
-
-    Incomplete rows are left out. Of millions of rows, some thousand are kept, among them the last.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Names, in their order; empty as long as there is no heading.
-    labels : dict of str to str
-        What the columns are, as the comments above the heading say.
-    """
+    """Follows a ``diagnostics.csv`` that may not exist yet; of millions of rows some are kept."""
 
     def __init__(self, path: str | Path) -> None:
-        self._path = as_path(path)
+        self._path = Path(path)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -461,11 +446,11 @@ class SeriesTail:
         """Return the values of a column that have been kept, and the last."""
         if name not in self.columns:
             return np.zeros(0)
-        place = self.columns.index(name)
+        column = self.columns.index(name)
         rows = self._rows
         if self._last is not None and (not rows or rows[-1] is not self._last):
             rows = [*rows, self._last]
-        return np.array([row[place] for row in rows])
+        return np.array([row[column] for row in rows])
 
 
 def whole_field(

@@ -48,41 +48,15 @@ def open_image(
     dataset: str | None = None,
     comm: Comm = None,
 ) -> Image:
-    """Open a voxel image. Collective.
+    """Open a voxel image, by the suffix of its path. Collective.
 
-    Parameters
-    ----------
-    source : path or numpy.ndarray of three axes
-        The suffix of a path gives the format: raw values (.raw, .bin, .dat), TIFF (.tif, .tiff),
-        NumPy (.npy), HDF5 (.h5, .hdf5, .nxs) or a zarr folder (.zarr). Any other folder is one of
-        TIFF slices, each a file. An array is on every rank.
-    pore : int or sequence of int, optional
-        Which values are pore, of segmented images; all but zero by default. Flows are computed
-        without it only if there is just one other value; see `Image.check_values`.
-    pore_below, pore_above : float, optional
-        Thresholds of grey images: values below `pore_below`, or above `pore_above`, are pore; if
-        both are given, the values between.
-    shape : sequence of int
-        Number of voxels along z, y and x; of raw files only, which need it.
-    dtype : dtype
-        Type of the values, as "uint8"; of raw files only, which need it.
-    byte_order : {"little", "big"}
-        That of raw files.
-    offset : int
-        Bytes before the first value of a raw file.
-    dataset : str, optional
-        Name of the array in an HDF5 file or zarr group; not needed if just one has three axes.
-    comm : mpi4py.MPI.Comm, optional
-        The ranks that read.
-
-    Raises
-    ------
-    InputError
-        If there is no such image, or an argument does not fit it; on all ranks alike.
+    All values but zero are pore, unless `pore` has them, or thresholds of grey images: values below
+    `pore_below`, above `pore_above`, or between them. Raw files need `shape` (z, y, x) and `dtype`;
+    `dataset` names the array in an HDF5 file or zarr group if several have three axes.
     """
     options = {
         name: value
-        for name, value, given in (
+        for name, value, is_given in (
             ("shape", shape, shape is not None),
             ("dtype", dtype, dtype is not None),
             # Arrays do not compare as one value; as of a wrong kind they are refused.
@@ -90,7 +64,7 @@ def open_image(
             ("offset", offset, plain_value(offset) != 0),
             ("dataset", dataset, dataset is not None),
         )
-        if given
+        if is_given
     }
 
     def find() -> tuple[PoreRule, Source]:
@@ -150,10 +124,7 @@ class Image:
         self._seen: set[float] = set()
 
     def read(self, box: Box) -> np.ndarray:
-        """Return the uint8 mask of this rank's box, which may be empty. Collective.
-
-        All ranks raise an InputError if a box is not in the image, or the file cannot be read.
-        """
+        """Return the uint8 mask of this rank's box, which may be empty. Collective."""
         several, raw = self._comm is not None and self._comm.size > 1, self._source.raw
         if several and raw is not None:
             return self._read_together(raw, box)
@@ -203,7 +174,7 @@ class Image:
             raise KeyedError(
                 PATH,
                 f": {self._source.name} has voxels that are not a number (NaN); accepted:"
-                " numbers, so replace these by that of solid or of pore",
+                " numbers, so replace these by the value of solid or of pore",
             )
         is_told = self._rule.is_given or values.dtype.kind == "b"
         if values.dtype.kind == "b":
@@ -219,10 +190,7 @@ class Image:
                 self._seen.add(values[mask & (values != one)][0].item())
 
     def check_values(self) -> None:
-        """Refuse an image without a rule of which values are pore, unless it is plain. Collective.
-
-        It is plain if the voxels read so far have no values but 0 and one other.
-        """
+        """Refuse an image of several values but 0 without a rule for pores. Collective."""
         seen = self._all_seen()
         if len(seen) > 1:
             one, other, *_ = sorted(seen)
@@ -297,10 +265,7 @@ class Image:
 
 
 class RawView:
-    """A box of a raw file that ranks read together through MPI-IO, from start to end. Collective.
-
-    Opening may fail on some ranks only: enter the ``with`` statement when all ranks have a view.
-    """
+    """A box of a raw file that ranks read together by MPI-IO; enter it on all ranks. Collective."""
 
     def __init__(
         self, comm: MPI.Intracomm, source: Source, raw: tuple[Path, int], box: Box
@@ -359,17 +324,17 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
         )
     else:
         raise _missing(path)
-    found = FORMATS[suffix]
-    check_options(what, options, found.options)
+    image_format = FORMATS[suffix]
+    check_options(what, options, image_format.options)
     if not is_there:
         raise _missing(path)
-    if found.is_folder and not path.is_dir():
+    if image_format.is_folder and not path.is_dir():
         raise KeyedError(PATH, f": {path} is no folder")
-    if not (found.is_folder or path.is_file()):
+    if not (image_format.is_folder or path.is_file()):
         # Of which opening alone may never end.
         raise KeyedError(PATH, f": {path} is no file, but a device or the like")
     with readable(PATH, f": {path}"):
-        return found.read(path, **options)
+        return image_format.read(path, **options)
 
 
 def _missing(path: Path) -> KeyedError:
@@ -395,11 +360,11 @@ def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) ->
 def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
     """Return which values are pore, or refuse the arguments."""
     thresholds = {"pore_below": below, "pore_above": above}
-    given = [name for name, one in thresholds.items() if one is not None]
-    for name in given:
-        one = thresholds[name]
-        if isinstance(one, bool) or not isinstance(one, Real) or not math.isfinite(one):
-            raise KeyedError(KeyName("image", name), f" is {one!r}; accepted: a finite number")
+    limits = [name for name, value in thresholds.items() if value is not None]
+    for name in limits:
+        value = thresholds[name]
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise KeyedError(KeyName("image", name), f" is {value!r}; accepted: a finite number")
     if below is not None and above is not None and not above < below:
         raise KeyedError(
             KeyName("image", "pore_above"),
@@ -409,12 +374,12 @@ def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
         )
     if pore is None:
         return PoreRule((), above, below)
-    if given:
+    if limits:
         raise KeyedError(
-            *keys_in_order("image", ["pore", *given]), ": give values or thresholds, not both"
+            *keys_in_order("image", ["pore", *limits]), ": give values or thresholds, not both"
         )
     try:
-        values = tuple(operator.index(one) for one in (pore if np.iterable(pore) else (pore,)))
+        values = tuple(operator.index(value) for value in (pore if np.iterable(pore) else (pore,)))
     except TypeError:
         values = ()
     if not values:

@@ -34,7 +34,6 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.fields import Field
 from slipstream.files.durable_files import (
     PARTIAL,
-    as_path,
     errors_name,
     flush_file,
     flush_folder,
@@ -70,7 +69,7 @@ _TIMES_PER_CHUNK = 1024
 _DESCRIPTION = "zarr.json"
 # Bytes up to which several snapshots are in one chunk.
 _SMALL_CHUNK = 1 << 16
-# Of a coordinate: that of a time series may be long.
+# Of a coordinate: the coordinate of a time series may be long.
 _LONGEST_CHUNK = 1 << 17
 
 
@@ -81,10 +80,9 @@ class FieldStore:
     writes again what the chunk has already.
 
     With `until`, a time, an existing store continues: `go_on` drops its later snapshots, and those
-    that are not `kept`, and begins it again if none remains. Snapshots
-    of other points go into another store beside it, whose name has a number, and `begins` is called
-    with that on rank 0 before it is made. An array that only some snapshots have is not-a-number in
-    the others.
+    that are not `kept`, and begins it again if none remains. Snapshots of other points go into
+    another store with a number in its name, with which `begins` is called on rank 0 before it is
+    made. An array that only some snapshots have is not-a-number in the others.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class FieldStore:
         begins: Callable[[str], None] = lambda name: None,
         kept: KeptOutput | None = None,
     ) -> None:
-        self.path = as_path(path)
+        self.path = Path(path)
         self._times_together = times_together
         self._comm = comm
         self._attributes, self._begins = dict(attributes or {}), begins
@@ -127,10 +125,7 @@ class FieldStore:
             self._on_first_rank(self._begin)
 
     def append(self, time: float, fields: Iterable[Field]) -> None:
-        """Write a snapshot: the same fields in the same order, each with the same boxes as before.
-
-        Fields are taken one by one, and let go before the next is made.
-        """
+        """Write a snapshot: the same fields as before, in the same order and boxes."""
         fields = iter(fields)
         if self._is_continued:
             first = list(itertools.islice(fields, 1))
@@ -179,7 +174,7 @@ class FieldStore:
             self._snapshots -= 1
 
     def seal(self) -> Seal:
-        """Return the seal of what has been written. Collective; of use on rank 0."""
+        """Return the seal of the written arrays and snapshots. Collective; of use on rank 0."""
         parts = [self._checksums] if self._comm is None else self._comm.gather(self._checksums)
         if not self._sealed_arrays.keys() >= {"", *self._together}:
             self._sealed_arrays = on_first_rank(self._comm, lambda: array_seals(self.path))
@@ -189,17 +184,17 @@ class FieldStore:
 
     def _checksum(self, written: Mapping[str, tuple[int, int]], index: int) -> int:
         """Return this rank's share in the checksum of a snapshot that it has just written."""
-        found = 0
+        checksum = 0
         for key, known in written.items():
             together, dtype = self._together.get(key.partition("/")[0], (0, np.dtype(float)))
             if together == 0 or key.endswith(_DESCRIPTION):
                 continue
             if together == 1:
-                found ^= piece_checksum(key, index, *known)
+                checksum ^= piece_checksum(key, index, *known)
             else:
                 content = (self.path / key).read_bytes()
-                found ^= part_checksum(content, key, index, together, dtype)
-        return found
+                checksum ^= part_checksum(content, key, index, together, dtype)
+        return checksum
 
     def _find(self, until: float, kept: KeptOutput) -> None:
         """Find the store that continues: the last one with snapshots up to a time. Collective."""
@@ -248,7 +243,7 @@ class FieldStore:
         self._snapshots, self._names = len(self.times), set(self._layouts)
 
     def _cut(self) -> None:
-        """Remove later snapshots, on rank 0 only: first readers are told, then arrays shortened."""
+        """Remove later snapshots on rank 0: first from the description, then from arrays."""
         for path in self._later:
             _remove(path)
             flush_folder(path.parent)
@@ -277,7 +272,7 @@ class FieldStore:
         self._files.flush()
 
     def _go_on_with(self, first: Field | None) -> None:
-        """Continue in the store, or beside it where the points are others. Collective."""
+        """Continue in the store, or in a new one if the points are others. Collective."""
         if first is not None and not on_first_rank(self._comm, lambda: self._suits(first)):
             name = next_store_name(self.path)
             self.path = self.path.with_name(name)
@@ -312,11 +307,7 @@ class FieldStore:
         )
 
     def flush(self) -> dict[str, tuple[int, int]]:
-        """Wait until what this rank has written since the last call is on the disk.
-
-        Returns the size and the checksum (CRC-32) of each of these files, by its path in the group.
-        Does not communicate.
-        """
+        """Flush this rank's files; return their sizes and checksums (CRC-32) by path."""
         return self._files.flush()
 
     def _begin(self) -> None:
@@ -355,12 +346,14 @@ class FieldStore:
         self._aggregations[field.name] = self._aggregation(field, boxes, layout)
         if snapshots is not None:
             dtype = field.data.dtype
-            times = 1 if layout.is_sharded else self._times_in(layout.chunk, dtype)
+            chunk_bytes = math.prod(layout.chunk) * dtype.itemsize
+            most = 1 if layout.is_sharded else _SMALL_CHUNK // chunk_bytes
+            times = max(1, min(self._times_together, most))
             self._together[field.name] = times, dtype
         self._on_first_rank(lambda: self._create_array(field, snapshots, layout))
 
     def _boxes(self, field: Field) -> tuple[Box, ...]:
-        """Return what each rank has of a field. Collective."""
+        """Return the box of a field on each rank. Collective."""
         box = Box(field.offset, tuple(map(sum, zip(field.offset, field.data.shape, strict=True))))
         return (box,) if self._comm is None else tuple(self._comm.allgather(box))
 
@@ -400,12 +393,6 @@ class FieldStore:
             **lying,
         )
         self._create_coordinates(field)
-
-    def _times_in(self, chunks: Sequence[int], dtype: np.dtype) -> int:
-        """Return the snapshots of a chunk."""
-        return max(
-            1, min(self._times_together, _SMALL_CHUNK // (math.prod(chunks) * dtype.itemsize))
-        )
 
     def _create_coordinates(self, field: Field) -> None:
         for name, values in field.coordinates.items():
@@ -461,10 +448,7 @@ class FieldStore:
                 self._files.replace(f"{name}/{shard_name((*leading, *index))}", content.data)
 
     def _publish(self) -> None:
-        """Update the group's consolidated metadata; all boxes have been written.
-
-        Readers such as xarray rely on the metadata, so they never see a snapshot half written.
-        """
+        """Update the group's consolidated metadata, by which readers see only whole snapshots."""
 
         def consolidate() -> None:
             with warnings.catch_warnings():
@@ -583,32 +567,9 @@ def read_field(
     offset: Sequence[int] | None = None,
     shape: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """Read a box of a stored array, on any number of ranks, each its own.
-
-    Parameters
-    ----------
-    path : str or pathlib.Path
-        The zarr group.
-    name : str
-        Name of the array in it.
-    offset : sequence of int, optional
-        Index of the first element along each of the array's dimensions (time included where it
-        has one); the origin by default.
-    shape : sequence of int, optional
-        Shape of the box; up to the end of the array by default.
-
-    Returns
-    -------
-    numpy.ndarray
-        The box, of the stored dtype.
-
-    Raises
-    ------
-    InputError
-        If there is no such array, or the box reaches beyond it.
-    """
+    """Read a box of a stored array, by default to its end; each rank may read another box."""
     try:
-        array = foreign_arrays(as_path(path) / name)[""].open()
+        array = foreign_arrays(Path(path) / name)[""].open()
     except (FileNotFoundError, NotADirectoryError, KeyError, ValueError) as error:
         raise InputError(f"{path}: holds no array {name!r}") from error
     start = tuple(offset) if offset is not None else (0,) * array.ndim

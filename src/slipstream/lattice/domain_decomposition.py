@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.case.lattice_case import Image, LatticeRun
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import (
     check_agreement,
@@ -92,9 +93,9 @@ def decompose(
     source: Any,
     periodic: Sequence[bool],
     axes: Sequence[int],
-    partition: str = "bisection",
+    partition: str = LatticeRun.model_fields["partition"].default,
     comm: Comm = None,
-    isolated: str = "remove",
+    isolated: str = Image.model_fields["isolated"].default,
 ) -> Subdomain:
     """Read an image and give every rank its subdomain. Collective.
 

@@ -44,11 +44,7 @@ _NO_END = 1e30
 
 
 class ChosenAverages(ChosenFields):
-    """Averages over time of fields and expressions, to which a sample of the state is added.
-
-    Sums are on the host, in double precision: 32 bytes for each value. A state from which the
-    simulation is restored may contain the earlier sums, which are then continued.
-    """
+    """Averages over time, whose sums are on the host in double precision: 32 bytes per value."""
 
     settings: AveragesOutput
     group = "averages"
@@ -154,15 +150,15 @@ class ChosenAverages(ChosenFields):
             sums, spread = self._sums[own], self._spread[own]
             weight, parts = time - sums.last, []
             for low in range(0, len(values.suffixes), 3):
-                taken = self._sampling.take(values, slice(low, low + 3), np.dtype(float))
+                values_at_points = self._sampling.take(values, slice(low, low + 3), np.dtype(float))
                 if self._is_profile:
-                    mean, square = np.split(taken, 2)
+                    mean, square = np.split(values_at_points, 2)
                     within = np.maximum(square - mean**2, 0.0)
                     spread[low : low + 3] += (within - spread[low : low + 3]) * (
                         weight / (sums.duration + weight)
                     )
-                    taken = mean
-                parts.append(taken)
+                    values_at_points = mean
+                parts.append(values_at_points)
             part = np.concatenate(parts) if len(parts) > 1 else parts[0]
             self._check_finite(name, part)
             sums.add(part.reshape(sums.mean.shape), time)
@@ -296,13 +292,7 @@ _Kind = TypeVar("_Kind", bound=Chosen)
 
 
 class ChosenOutputs:
-    """All chosen output of a case. Its methods are collective.
-
-    Raises
-    ------
-    InputError
-        When it is made: if anything is not accepted.
-    """
+    """All chosen output of a case, checked when this is made. Its methods are collective."""
 
     def __init__(self, simulation: Simulation, earlier: EarlierSegments | None = None) -> None:
         self._simulation, self._earlier = simulation, earlier
@@ -349,42 +339,42 @@ class ChosenOutputs:
         """Whether any output has its own files."""
         return len(self.with_diagnostics) < len(self._all)
 
-    def _occasions(self, one: Chosen) -> Occasions:
+    def _occasions(self, output: Chosen) -> Occasions:
         """Return when an output is due: intervals count from the start of the whole run."""
-        if isinstance(one, ChosenAverages):
-            return self._occasions_of_average(one)
-        return self._asked(one.settings)
+        if isinstance(output, ChosenAverages):
+            return self._occasions_of_average(output)
+        return self._asked(output.settings)
 
     def _asked(self, settings: Any) -> Occasions:
         now, earlier = self._simulation.time, self._earlier
         start = now if earlier is None else earlier.time
         return occasions_of(settings.interval, getattr(settings, "times", None), start, now)
 
-    def _occasions_of_average(self, one: ChosenAverages) -> Occasions:
+    def _occasions_of_average(self, average: ChosenAverages) -> Occasions:
         """Return when samples are due, after the samples in the state.
 
         Another run that begins from a state takes its samples only if it names a time that is over.
         """
         simulation = self._simulation
-        if one.start < simulation.time:
+        if average.start < simulation.time:
             state = simulation.restored
             if state is not None and state.step == simulation.step:
-                self._go_on_with(one, state)
+                self._go_on_with(average, state)
             elif self._earlier is None:
-                self._go_on_with(one, None)
+                self._go_on_with(average, None)
             else:
-                self._not_restored.append(one)
-        occasions = AtIntervals(one.settings.interval, one.start)
-        occasions.resume_at(simulation.time, one.last, occasions)
+                self._not_restored.append(average)
+        occasions = AtIntervals(average.settings.interval, average.start)
+        occasions.resume_at(simulation.time, average.last, occasions)
         return occasions
 
-    def _go_on_with(self, one: ChosenAverages, state: Checkpoint | None) -> None:
+    def _go_on_with(self, average: ChosenAverages, state: Checkpoint | None) -> None:
         """Take over the sums of a state, or begin now if it has none."""
         now = self._simulation.time
-        problem = "no state has its samples" if state is None else one.restore(state)
+        problem = "no state has its samples" if state is None else average.restore(state)
         if problem:
-            one.begin_at(now)
-            text = f"{one.where}: {problem}; the average begins at t = {now:.6g}"
+            average.begin_at(now)
+            text = f"{average.where}: {problem}; the average begins at t = {now:.6g}"
             self._simulation.warn([text])
 
     def _state_at(self, folder: Path) -> Checkpoint | None:
@@ -439,20 +429,20 @@ class ChosenOutputs:
         simulation, earlier = self._simulation, self._earlier
         if earlier is None or not on_first_rank(simulation.comm, folder.is_dir):
             return
-        for one in self._of_files:
-            if isinstance(one, ChosenAverages):
-                if one in self._not_restored:
-                    self._go_on_with(one, self._state_at(folder.parent))
-                    occasions = self._due[one].occasions
-                    occasions.resume_at(simulation.time, one.last, occasions)
+        for output in self._of_files:
+            if isinstance(output, ChosenAverages):
+                if output in self._not_restored:
+                    self._go_on_with(output, self._state_at(folder.parent))
+                    occasions = self._due[output].occasions
+                    occasions.resume_at(simulation.time, output.last, occasions)
                 # What was written is of the end of a segment.
-                if one.find(folder, kept):
-                    one.replace_last()
+                if output.find(folder, kept):
+                    output.replace_last()
                 continue
-            before = one.settings_in(earlier.case)
+            before = output.settings_in(earlier.case)
             asked = None if before is None else self._asked(before)
-            if self._due[one].resume_at(simulation.time, one.find(folder, kept), asked):
-                one.replace_last()
+            if self._due[output].resume_at(simulation.time, output.find(folder, kept), asked):
+                output.replace_last()
         for movie in self._movies:
             self._due[movie].occasions.resume_at(simulation.time, simulation.time, None)
 
@@ -477,13 +467,13 @@ class ChosenOutputs:
     def record(self, folder: Path, step_size: float) -> None:
         """Write the output that is due into a folder. Collective."""
         time, step = self._simulation.time, self._simulation.step
-        for one, due in self._due.items():
+        for output, due in self._due.items():
             if not due.occasions.take_if_due(time, step):
                 continue
-            if isinstance(one, ChosenAverages):
-                one.sample()
+            if isinstance(output, ChosenAverages):
+                output.sample()
             else:
-                self._write(one, folder, step_size)
+                self._write(output, folder, step_size)
 
     def record_last(self, folder: Path, step_size: float) -> None:
         """Write the last state to output that recurs, or is due at the end. Collective."""
@@ -492,15 +482,15 @@ class ChosenOutputs:
             if not isinstance(due.occasions, AtTimes) and due.last != self._simulation.time:
                 self._write(one, folder, step_size)
 
-    def _write(self, one: Chosen, folder: Path, step_size: float) -> None:
-        if isinstance(one, ChosenAverages) and not one.samples:
+    def _write(self, output: Chosen, folder: Path, step_size: float) -> None:
+        if isinstance(output, ChosenAverages) and not output.samples:
             return
         if not self._is_open:
             on_first_rank(self._simulation.comm, lambda: folder.mkdir(exist_ok=True))
             self._is_open = True
-        self._due[one].last = self._simulation.time
-        one.open(folder)
-        one.write(step_size)
+        self._due[output].last = self._simulation.time
+        output.open(folder)
+        output.write(step_size)
 
     def flush(self) -> None:
         """Flush the files to the disk."""
@@ -514,14 +504,14 @@ class ChosenOutputs:
 
     def drawn(self, series: Series) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         """Return times, values and label of all scalars, by column, for pictures. On rank 0."""
-        found = {}
+        curves = {}
         for one in self.scalars:
             own = series if one in self.with_diagnostics else one.series
             columns = {} if own is None else own.read(("time", *one.columns))
             for name in one.columns:
                 if name in columns:
-                    found[name] = columns["time"], columns[name], one.labels[name]
-        return found
+                    curves[name] = columns["time"], columns[name], one.labels[name]
+        return curves
 
     def drawn_densities(self) -> dict[str, DrawnDensity]:
         """Return the last densities that were written, by the names of their stores."""

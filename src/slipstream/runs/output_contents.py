@@ -41,15 +41,7 @@ from slipstream.show.movies import Movie, check_movie
 
 
 class Chosen(ABC):
-    """An output that a user has chosen. Its methods are collective.
-
-    Attributes
-    ----------
-    settings : Table
-        What was asked for.
-    where : str
-        What messages begin with: a key or a method.
-    """
+    """An output that a user has chosen at the key `where`. Its methods are collective."""
 
     settings: Any
     # The tables of a case's output that ask for it, and the keys that name its files.
@@ -74,10 +66,7 @@ class Chosen(ABC):
         return next((one for one in asked if name(one) == name(self.settings)), None)
 
     def find(self, folder: Path, kept: KeptOutput) -> list[float]:
-        """Find the earlier snapshots or rows to continue, change nothing, and return their times.
-
-        They may be the last ones only.
-        """
+        """Return the times of the last snapshots or rows to continue; change nothing."""
         return []
 
     def replace_last(self) -> None:
@@ -111,19 +100,7 @@ def _is_known(name: str, kept: KeptOutput) -> bool:
 
 
 class ChosenFields(Chosen):
-    """Fields and expressions of some points, which are written into files when asked.
-
-    Parameters
-    ----------
-    simulation : Simulation
-        Of which they are.
-    settings : FieldsOutput
-        What is asked for.
-    where : str
-        What messages begin with: a key or a method.
-    quantities : mapping, optional
-        Expressions by the names of their arrays, instead of those in the settings.
-    """
+    """Fields and expressions of some points, which are written into files when asked."""
 
     group = "fields"
     identity: tuple[str, ...] = ("stem", "kind")
@@ -173,10 +150,7 @@ class ChosenFields(Chosen):
     def open(
         self, folder: Path, until: float | None = None, kept: KeptOutput | None = None
     ) -> None:
-        """Make the files in a folder, which replace earlier ones, unless they are open. Collective.
-
-        With `until`, existing snapshots up to this time that are `kept` are continued.
-        """
+        """Make the files in a folder, or continue the `kept` ones up to a time. Collective."""
         if self._files is not None:
             return
         settings, simulation = self.settings, self._simulation

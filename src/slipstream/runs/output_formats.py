@@ -33,6 +33,7 @@ from slipstream.files.durable_files import (
     errors_name,
     flush_file,
     flush_folder,
+    named,
     replace_file,
 )
 from slipstream.files.folder_seals import KeptOutput, Seal, file_seal
@@ -43,23 +44,7 @@ from slipstream.runs.simulation_base import Simulation
 
 @dataclass(frozen=True)
 class SampledPoints:
-    """The points at which arrays are written.
-
-    Attributes
-    ----------
-    dims, shape : tuple
-        Names of the axes, slowest first, and points along them.
-    boxes : tuple of Box
-        The parts of the ranks.
-    coordinates : mapping
-        Of the axes, and of other variables that locate the points.
-    coordinate_unit : str
-        Their unit.
-    origin, spacing : tuple of 3 float
-        Along x, y and z, for VTK: of the first point, or of the corner of its cell.
-    are_cells : bool
-        Whether values are those of cells.
-    """
+    """The points at which arrays are written; origin and spacing are in the order x, y, z."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -79,15 +64,7 @@ def boxes_on_first_rank(shape: tuple[int, ...], ranks: int) -> tuple[Box, ...]:
 
 
 class Region:
-    """Points at regular distances along each axis, chosen by their coordinates.
-
-    Attributes
-    ----------
-    ranges : tuple of range
-        The indices along z, y and x.
-    fixed : tuple of str
-        Axes along which there is one point, because a plane or a line was asked for.
-    """
+    """Points at regular distances along each axis; `fixed` are axes with one point by request."""
 
     def __init__(
         self,
@@ -277,16 +254,16 @@ class PlaceSampling(_Sampling):
 
     def take(self, values: PointValues, components: slice, dtype: np.dtype) -> np.ndarray:
         """Return this rank's part of some components. Collective."""
-        found: dict[int, np.ndarray] = {}
+        parts: dict[int, np.ndarray] = {}
 
         def keep(chunk: Any, plane: int) -> None:
             box = self.chunk_box(chunk, plane)
-            found[plane] = interpolated(chunk, self._places, self.layout, box)
+            parts[plane] = interpolated(chunk, self._places, self.layout, box)
 
         values.each_chunk(keep, components)
         own = np.zeros((len(self._places), len(values.suffixes[components])))
-        for plane in sorted(found):
-            own += found[plane]
+        for plane in sorted(parts):
+            own += parts[plane]
         total = sum_over_ranks(self.simulation.comm, own).T
         part = total if self.simulation.rank == 0 else total[:, :0]
         with np.errstate(over="ignore"):
@@ -313,19 +290,19 @@ class ProfileSampling(_Sampling):
 
     def take(self, values: PointValues, components: slice, dtype: np.dtype) -> np.ndarray:
         """Return, on the first rank, the means over planes and then their squares. Collective."""
-        found: dict[int, tuple[int, np.ndarray]] = {}
-        others = tuple(1 + axis for axis in range(3) if axis != self._axis)
+        parts: dict[int, tuple[int, np.ndarray]] = {}
+        other_axes = tuple(1 + axis for axis in range(3) if axis != self._axis)
 
         def keep(chunk: Any, plane: int) -> None:
             wide = chunk.astype(np.float64, copy=False)
-            sums = [on_host(part.sum(axis=others)) for part in (wide, wide * wide)]
+            sums = [on_host(part.sum(axis=other_axes)) for part in (wide, wide * wide)]
             start = self.chunk_box(chunk, plane).start[self._axis]
-            found[plane] = start, np.concatenate(sums)
+            parts[plane] = start, np.concatenate(sums)
 
         values.each_chunk(keep, components)
         count = len(values.suffixes[components])
         own = np.zeros((2 * count, *self.points.shape))
-        for _, (start, sums) in sorted(found.items()):
+        for _, (start, sums) in sorted(parts.items()):
             own[:, start : start + sums.shape[1]] += sums
         total = sum_over_ranks(self.simulation.comm, own)
         means = total * (self.points.shape[0] / float(np.prod(self.layout.shape)))
@@ -341,10 +318,7 @@ _TIMES_TOGETHER = 256
 
 @dataclass(frozen=True)
 class SampledArray:
-    """An array that is written at each time: its properties that are the same at all times.
-
-    A vector is one array of several components.
-    """
+    """An array that is written at each time, a vector as one of several components."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -360,13 +334,7 @@ Make = Callable[[SampledArray, slice], np.ndarray]
 class SnapshotFiles(ABC):
     """Files of a format, into which snapshots go. All methods are collective.
 
-    Existing files that these classes wrote are replaced. With `until`, a time, they are continued:
-    `go_on` drops snapshots that are later, or not `kept`.
-
-    Attributes
-    ----------
-    times : list of float
-        Times of the snapshots that are continued.
+    With `until`, existing files continue: `go_on` drops snapshots that are later, or not `kept`.
     """
 
     @classmethod
@@ -480,15 +448,15 @@ class _FileForEach(SnapshotFiles):
     def _check(self) -> None:
         if not os.path.lexists(self.path):
             return
-        others = (
+        other_names = (
             [one.name for one in self.path.iterdir() if not self._is_ours(one)]
             if (self.path.is_dir() and not self.path.is_symlink())
             else [self.path.name]
         )
-        if others:
+        if other_names:
             raise InputError(
-                f"{self.path} is there, and {others[0]} in it is no snapshot; accepted: another"
-                " name"
+                f"{named(self.path)} is there, and {other_names[0]} in it is no snapshot; accepted:"
+                " another name"
             )
 
     def _is_ours(self, path: Path) -> bool:

@@ -584,8 +584,8 @@ class OutputWriter:
     def _seal_what_goes_on(self) -> None:
         """Reseal the state without output that is set aside or will be replaced."""
         seals = self._seals(self._series_seals())
-        state = None if self.earlier is None else self.earlier.state
-        if state is not None:
+        if self.earlier is not None and self.earlier.state is not None:
+            state = self._folder / CHECKPOINTS_NAME / self.earlier.state.name
             self._state, self._sealed = (state, self._simulation.time), seals
             on_first_rank(self._simulation.comm, lambda: reseal(state, seals))
 

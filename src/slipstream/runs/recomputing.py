@@ -299,7 +299,7 @@ class History:
         if first.from_step == self.table.step[0] and not self.table.is_set[0] > 0:
             found.append(Origin(first.from_step, first.from_time, None, first.case))
         for path, said in self._folder.manifests():
-            place = Path(str(self._folder.path)) / CHECKPOINTS_NAME / path.name
+            place = self._folder.path / CHECKPOINTS_NAME / path.name
             case = begins.get(said.step, said.case)
             is_converted = any(map(_converts, _changed(_flat(said.case), _flat(case))))
             found.append(Origin(said.step, said.time, place, case, is_converted))
@@ -315,8 +315,9 @@ class History:
         end = step + (time is not None)
         origin, changes = self._way_to(step, end, wanted)
         steps, seconds = end - origin.step, self.seconds(origin.step, end)
-        path = Path(str(self._folder.path))
-        return Recomputation(path, origin, step, time, steps, seconds, self.table, changes)
+        return Recomputation(
+            self._folder.path, origin, step, time, steps, seconds, self.table, changes
+        )
 
     def _way_to(
         self, step: int, end: int, wanted: Origin | None
@@ -445,8 +446,7 @@ def recomputed(
 
     `tell` gets what it takes before it begins, and where it deviates from the record of the run.
     """
-    with RunFolder(folder) as entered:
-        plan = recomputation(entered, time=time)
+    plan = recomputation(RunFolder(folder), time=time)
     tell(f"computes {plan.text()}")
     simulation = make_simulation(plan.case())
     simulation.prepare()
@@ -513,9 +513,9 @@ def verify_run(
     with together(comm):
 
         def read() -> tuple[list[_Part], dict[str, np.ndarray]]:
-            with RunFolder(folder) as entered:
-                entered.check_is_a_run()
-                return _parts(entered, since, until), entered.series()[0]
+            run = RunFolder(folder)
+            run.check_is_a_run()
+            return _parts(run, since, until), run.series()[0]
 
         parts, series = on_first_rank(comm, read)
         verdicts = []

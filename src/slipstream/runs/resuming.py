@@ -51,7 +51,8 @@ _MOST_DIFFERENCES = 8
 
 def output_mark(folder: str | Path) -> tuple[int, str] | None:
     """Return what tells a folder with its last state from all others; None without a state."""
-    with contextlib.suppress(InputError), RunFolder(folder) as entered:
+    with contextlib.suppress(InputError):
+        entered = RunFolder(folder)
         inode = os.stat(entered.path).st_ino
         return next(((inode, said.checksum) for _, said in entered.manifests()), None)
     return None
@@ -62,7 +63,7 @@ def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
     path, said = next(claimed.manifests())
     kept = claimed.kept_output(said.seals, claimed.recorded())
     warnings = [
-        f"{claimed.path / name}: {text}; it begins again" for name, text in kept.aside.items()
+        f"{claimed.name}/{name}: {text}; it begins again" for name, text in kept.aside.items()
     ]
     step, time = said.began or (said.step, said.time)
     return EarlierSegments(step, time, case, True, path, kept, tuple(warnings))
@@ -70,8 +71,8 @@ def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
 
 def has_state(folder: str | Path) -> bool:
     """Return whether a folder has a state from which its run may continue."""
-    with contextlib.suppress(InputError), RunFolder(folder) as entered:
-        return bool(entered.states())
+    with contextlib.suppress(InputError):
+        return bool(RunFolder(folder).states())
     return False
 
 
@@ -102,7 +103,8 @@ def case_to_resume(
     AtItsEnd
         If there is nothing left to do.
     """
-    with _in_terms_of_runs(), RunFolder(folder, for_writing=True) as entered:
+    with _in_terms_of_runs():
+        entered = RunFolder(folder, for_writing=True)
         _check_writable(entered)
         reading = _Reading(entered, settings, case, from_state)
         reading.check_unfinished()
@@ -147,7 +149,7 @@ def resume_run(
     with _in_terms_of_runs(), together(comm), claim_run(path, comm, _check_writable) as claimed:
         # Another segment may have come and gone since anybody looked.
         _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
-        state = open_checkpoint(claimed.path, comm)
+        state = open_checkpoint(claimed.name, comm)
         case, earlier = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
         simulation = make_simulation(case, comm, device)
         simulation.resumed = state
@@ -213,7 +215,7 @@ class _Reading:
         self._warnings: list[str] = []
         self._aside: dict[str, str] = {}
         self._record = self._read_record()
-        text, source = self._case_text(case is not None), str(folder.path / CASE_NAME)
+        text, source = self._case_text(case is not None), f"{folder.name}/{CASE_NAME}"
         self.case = parse_case_of_run(text, settings, source) if case is None else case
         self._before = self.case
         # What is not accepted any more, or would import other code, is not compared.
@@ -241,7 +243,7 @@ class _Reading:
 
     def _set_aside(self, name: str, reason: str) -> None:
         self._aside[name] = reason
-        place = self._folder.path / name
+        place = f"{self._folder.name}/{name}"
         if not self._folder.has(name):
             self._warnings.append(f"{place} is missing; it begins again")
         else:
@@ -310,7 +312,7 @@ class _Reading:
             key = next(iter(left))
             choice = "" if always else f"--set {key}=... for each, or "
             raise InputError(
-                f"{self._folder.path}: its state {name} is of another case than {CASE_NAME}"
+                f"{self._folder.name}: its state {name} is of another case than {CASE_NAME}"
                 f" ({shown}{more}); choose: {choice}--from-state for the case of the state"
             )
 
@@ -360,7 +362,7 @@ class _Reading:
             or (most is not None and state.step - self._began()[0] >= most)
         ):
             why = "the flow is steady" if is_steady else ""
-            place = self._folder.path, state.step, state.time
+            place = Path(self._folder.name), state.step, state.time
             raise AtItsEnd(how_to_lengthen(self.case, *place, why))
 
     def _is_finished_at(self, step: int) -> bool:

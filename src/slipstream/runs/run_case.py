@@ -179,7 +179,7 @@ class _CaseRun:
         options: RunOptions,
         earlier: EarlierSegments | None,
     ) -> None:
-        self._simulation, self._output, self._folder = simulation, output, output.path
+        self._simulation, self._output, self._folder = simulation, output, Path(output.name)
         self._options, self._earlier = options, earlier
         is_first = simulation.rank == 0
         self._console = (console or make_console()) if is_first else Console(quiet=True)
@@ -248,7 +248,7 @@ class _CaseRun:
                 self._log.begin(self._began_text())
                 loop = self._step_to_end(interruption)
                 if artist and not loop.stopped_by_request:
-                    begin_pictures(simulation.case, writer, self._folder, artist)
+                    begin_pictures(simulation.case, writer, self._output.path, artist)
                 effort.time_writing(writer.finish)
             except BaseException as error:
                 self._fail(error)
@@ -400,7 +400,7 @@ class _CaseRun:
         pictures = artist.finish() if artist else []
         if case.run.timeline:
             output.wrote("timeline.png", "timeline.json")
-            pictures += write_timeline(simulation, folder)
+            pictures += write_timeline(simulation, output.path)
         output.wrote(*(picture.name for picture in pictures))
         parts = effort.parts(loop) | {"pictures": clock.perf_counter() - began}
         ended_by = _ended_by(simulation, loop)
@@ -424,9 +424,9 @@ class _CaseRun:
             results=results,
             stopped_by=_stopped_by(simulation, loop),
             folder=folder,
-            pictures=pictures,
+            pictures=[folder / picture.name for picture in pictures],
             report=report,
-            extras=self._writer.extras,
+            extras=[folder / extra.name for extra in self._writer.extras],
             advice=advice,
         )
         summarise(self._console, summary)
@@ -445,9 +445,8 @@ class _CaseRun:
             timeline=timeline_of(output),
         )
         output.wrote(REPORT_NAME)
-        path = self._folder / REPORT_NAME
-        replace_file(path, page.encode("utf-8", "replace"))
-        return [path]
+        replace_file(output.path / REPORT_NAME, page.encode("utf-8", "replace"))
+        return [self._folder / REPORT_NAME]
 
     def _tell(self, text: str) -> None:
         self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

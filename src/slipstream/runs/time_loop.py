@@ -56,10 +56,7 @@ class Occasions(ABC):
 
 
 class AtIntervals(Occasions):
-    """At the start and at intervals of time from there; never if the interval is None.
-
-    The start may be yet to come.
-    """
+    """At intervals of time from a start, which may be yet to come; never if it is None."""
 
     def __init__(self, interval: float | None, start: float) -> None:
         self._interval = interval
@@ -166,15 +163,7 @@ def occasions_of(
 
 
 class OutputTimes:
-    """When an output of a run is due, and when it was written last.
-
-    Attributes
-    ----------
-    occasions : Occasions
-        When it is due.
-    last : float or None
-        The time at which it was written last.
-    """
+    """When an output of a run is due, and when it was written last."""
 
     def __init__(self, occasions: Occasions) -> None:
         self.occasions = occasions

@@ -22,7 +22,7 @@ import numpy as np
 
 from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.text import one_line
-from slipstream.files.durable_files import errors_name
+from slipstream.files.durable_files import errors_name, named
 from slipstream.show.field_planes import ColourScale, FieldPlane, colour_scale
 
 # Frames by which the colours are chosen.
@@ -308,7 +308,7 @@ class _Mp4File:
         command += ["-pix_fmt", "yuv420p", "-movflags", "+frag_keyframe+empty_moov"]
         with errors_name(self._path):
             process = subprocess.Popen(
-                [*command, str(self._path.absolute())],
+                [*command, os.path.abspath(named(self._path))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -320,7 +320,7 @@ class _Mp4File:
 
     def _failure(self) -> RunError:
         status = self._process.wait() if self._process else None
-        return RunError(f"{self._path} cannot be written: ffmpeg ended with status {status}")
+        return RunError(f"{named(self._path)} cannot be written: ffmpeg ended with status {status}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -85,10 +85,11 @@ class PictureProcess:
         self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
     ) -> None:
         """Start drawing pictures into a folder, and for a page; `finish` waits for them."""
-        from slipstream.files.durable_files import door_of
-
+        # By which the other process, too, reaches a folder that this one holds open.
+        path = os.path.abspath(str(folder).replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
+        self._folder, self._folder_there = Path(folder), path
+        wanted = path, list(requests), for_page
         # A thread, since the process takes nothing before it has loaded.
-        self._folder, wanted = folder, (door_of(folder), list(requests), for_page)
         self._answer = self._thread.submit(self._exchange, wanted)
 
     def finish(self) -> list[Path]:
@@ -101,7 +102,7 @@ class PictureProcess:
         RunError
             If one cannot be drawn.
         """
-        from slipstream.files.durable_files import as_path, door_of
+        from slipstream.files.durable_files import named
 
         if self._answer is None:
             return []
@@ -109,12 +110,11 @@ class PictureProcess:
         for failure in failures:
             if isinstance(failure, tuple):
                 number, reason, file = failure
-                raise OSError(
-                    number, reason, str(file).replace(door_of(self._folder), str(self._folder), 1)
-                )
+                there, here = self._folder_there, named(self._folder)
+                raise OSError(number, reason, str(file).replace(there, here, 1))
             raise RunError(f"a picture could not be drawn: {failure}")
         self.plots = {name: svg for name, _, svg in drawn if svg}
-        return [as_path(self._folder) / file for _, file, _ in drawn]
+        return [self._folder / file for _, file, _ in drawn]
 
     def _exchange(self, wanted: tuple[str, list[Request], bool]) -> Answer:
         answers: Any = self._process.stdout

@@ -28,7 +28,7 @@ from slipstream.equations.fourier_forms import (
 )
 from slipstream.equations.lowering import MeanPart
 from slipstream.equations.walls import Mirror, check_signs, signs_of_inputs, signs_of_products
-from slipstream.spectral.kept_modes import DEALIASING, Dealiasing, Wavenumbers, periods
+from slipstream.spectral.kept_modes import Dealiasing, Wavenumbers, periods
 from slipstream.spectral.runge_kutta_tableaux import Propagator, RungeKutta
 
 # Simulations of a process often have the same equations, which SymPy compiles slowly.
@@ -71,9 +71,9 @@ class SpectralProblem:
     method: RungeKutta
     integrating_factor: bool  # whether decay is integrated exactly
     real_dtype: np.dtype
+    dealiasing: Dealiasing
     propagates: bool = False  # whether all linear terms are integrated exactly integrated exactly
     forced: tuple[int, ...] = ()  # the component that each pattern of force drives
-    dealiasing: Dealiasing = DEALIASING["2/3"]
     wire: str | None = None  # the precision of exchanged data, if reduced
     # The model without the linear terms that forces of the case add, if they add any.
     written: Lowered | None = None

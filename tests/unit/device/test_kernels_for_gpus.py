@@ -46,7 +46,7 @@ from slipstream.spectral.cfl import record_courant
 from slipstream.spectral.energy_budget import component_sums, vector_sums
 from slipstream.spectral.fields_at_points import PointSums, sum_kernel
 from slipstream.spectral.followed_parameters import FollowedParameters
-from slipstream.spectral.kept_modes import kept_modes
+from slipstream.spectral.kept_modes import DEALIASING, kept_modes
 from slipstream.spectral.particles import Particles
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import METHODS
@@ -138,6 +138,7 @@ def used_kernels(real, shape):
                 method,
                 factor,
                 np.dtype(real),
+                DEALIASING["2/3"],
                 propagates=bool(method.functions) or (factor and method is METHODS["rk2"]),
                 forced=(0,) if factor else (),
             )
@@ -164,7 +165,7 @@ def used_kernels(real, shape):
                 ask_for_particles(flow)
                 ask_for_bodies(flow)
         sheared = lower(models.hd(viscosity=sympy.Symbol("viscosity", real=True), shear=2))
-        settings = {"viscosity": 0.01}, METHODS["rk4"], factor, np.dtype(real)
+        settings = {"viscosity": 0.01}, METHODS["rk4"], factor, np.dtype(real), DEALIASING["2/3"]
         problem = SpectralProblem(geometry, (1.0, 1.0, 1.0), sheared, *settings)
         SpectralStep(problem, device, None).record_step()
         following = lower(Model({_SCALAR: _SCALAR}, averages={"a": (_SCALAR**2, _SCALAR)}))
@@ -210,7 +211,7 @@ def tiled_kernels(real, lengths):
 def record_step(device, geometry, real, transport=None, **options):
     """Record a step of the first model, whose kernels the device notes."""
     lengths, viscosity, rk2 = (1.0, 1.0, 1.0), {"viscosity": 0.01}, METHODS["rk2"]
-    given = MODELS[0], viscosity, rk2, True, np.dtype(real)
+    given = MODELS[0], viscosity, rk2, True, np.dtype(real), DEALIASING["2/3"]
     problem = SpectralProblem(geometry, lengths, *given, **options)
     SpectralStep(problem, device, transport).record_step()
 

@@ -17,6 +17,7 @@ from slipstream.engine.errors import RunError
 from slipstream.engine.fields import Field
 from slipstream.files import FieldStore, Series, open_checkpoint, write_checkpoint
 from slipstream.files.checkpoint import reseal
+from slipstream.files.durable_files import named
 from slipstream.files.folder_seals import Seal
 from slipstream.runs.run_case import run_case
 from wrapped_file import WrappedFile
@@ -56,14 +57,14 @@ def calls(monkeypatch):
         return (os.readlink(f"/proc/self/fd/{number}"),)
 
     def within(path, *, dir_fd=None):
-        return (str(path) if dir_fd is None else f"{descriptor(dir_fd)[0]}/{path}",)
+        return (named(path) if dir_fd is None else f"{descriptor(dir_fd)[0]}/{path}",)
 
     watch("fsync", descriptor)
     for name in ("rename", "replace"):
-        watch(name, lambda old, new: (str(old), str(new)))
+        watch(name, lambda old, new: (named(old), named(new)))
     for name in ("unlink", "rmdir"):
         watch(name, within)
-    watch("mkdir", lambda path, *_: (str(path),))
+    watch("mkdir", lambda path, *_: (named(path),))
     return found
 
 
@@ -117,10 +118,10 @@ def test_all_that_a_run_needs_to_go_on_is_on_the_device_before_its_first_state(c
     )
     for name in ("case.toml", "run.json", ".slipstream.json"):
         path = str(tmp_path / "out" / name)
-        named = calls.index(("replace", f"{path}.partial", path))
+        placed = calls.index(("replace", f"{path}.partial", path))
         # Its content, and then its name.
-        assert ("fsync", f"{path}.partial") in calls[:named], name
-        assert ("fsync", str(tmp_path / "out")) in calls[named:first], name
+        assert ("fsync", f"{path}.partial") in calls[:placed], name
+        assert ("fsync", str(tmp_path / "out")) in calls[placed:first], name
 
 
 def test_a_state_is_whole_whenever_a_kill_comes_while_it_is_sealed_again(tmp_path, monkeypatch):

@@ -254,7 +254,7 @@ def test_from_python_into_a_folder(tmp_path):
         ('{ of = "velocity", interval = 0.1, since = 0.12 }', "do not hit time 0.12; nearest"),
         ('{ of = "velocity", interval = 0.12 }', r"averages\[1\].interval: .* do not hit interval"),
         ('{ of = "velocty", interval = 0.1 }', r"averages\[1\].of: .*velocty"),
-        ('{ of = "velocity", interval = 0.1, file = "snapshots" }', "'snapshots' is that of"),
+        ('{ of = "velocity", interval = 0.1, file = "snapshots" }', "'snapshots' is also output"),
         ('{ of = "velocity", interval = 0.1, precision = "float16" }', "float16"),
     ],
 )

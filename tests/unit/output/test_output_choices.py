@@ -74,7 +74,7 @@ def test_a_case_that_makes_no_sense_is_refused(tables, key):
             "'mp4' needs ffmpeg",
         ),
         ('[[output.scalars]]\nof = "helicity"\nname = "energy"', "'energy' is a diagnostic"),
-        (FIELDS + FIELDS, r"output.fields\[2\].file: 'velocity' is that of output.fields\[1\]"),
+        (FIELDS + FIELDS, r"output.fields\[2\].file: 'velocity' is also output.fields\[1\]"),
         ("[output]\ncospectra = [['velocity', 'helicity']]", r"output.cospectra\[1\]: 'velocity'"),
     ],
 )

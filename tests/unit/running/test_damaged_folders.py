@@ -78,12 +78,12 @@ def test_nothing_leads_out_of_a_folder(run, tmp_path, enter, name):
 def test_what_belongs_to_others_is_not_written_to(run, monkeypatch):
     owner = os.stat(run).st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    RunFolder(run, for_writing=True).close()  # a folder of somebody else's who lets us write
+    RunFolder(run, for_writing=True)  # a folder of somebody else's who lets us write
     if owner == 0:
         os.chown(run / "case.toml", 12345, 12345)
         with pytest.raises(InputError, match=r"case\.toml belongs to another user"):
             RunFolder(run, for_writing=True)
-        RunFolder(run).close()
+        RunFolder(run)
 
 
 def test_output_that_has_changed_is_named_by_who_reads_it(run, capsys):
