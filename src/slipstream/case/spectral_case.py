@@ -52,6 +52,7 @@ from slipstream.engine.accepted import (
     DEALIASINGS,
     DECOMPOSITIONS,
     EXACT_TERMS,
+    FORCING_KEYS,
     FORCINGS,
     GPU_TRANSPORTS,
     INITIAL_FLOWS,
@@ -86,17 +87,6 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
     "wave": {"wavevector": ..., "amplitude": 1.0, "branch": 0},
     "file": {"path": ..., "time": None},
     "formula": {"fields": {}},
-}
-# The keys of each kind of forcing, besides the common ones.
-FORCING_KEYS: dict[str, tuple[str, ...]] = {
-    "random": ("amplitude", "shells", "seed", "correlation_time", "helicity", "injection"),
-    "ornstein-uhlenbeck": ("amplitude", "shells", "seed", "correlation_time", "helicity"),
-    "linear": ("rate", "shells", "injection"),
-    "constant-energy": ("shells", "energy"),
-    "taylor-green": ("amplitude", "wavenumber", "injection"),
-    "abc": ("amplitude", "wavenumber", "coefficients", "injection"),
-    "formula": ("formula", "injection"),
-    "mean-flow": ("velocity",),
 }
 
 _MULTIPLE_OF_PI = re.compile(
