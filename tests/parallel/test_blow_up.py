@@ -130,7 +130,7 @@ def test_a_fixed_step_has_a_courant_number_and_is_warned_of_if_it_is_large(comm,
     assert told == (
         [
             "time.step: 0.1 has a Courant number above 1, where a flow may blow up or lose its"
-            f" waves; a smaller step, or time.cfl in its place: {10 * expected:.3g} at t = 0"
+            f" waves; use a smaller step, or time.cfl instead: {10 * expected:.3g} at t = 0"
         ]
         if sim.rank == 0
         else []

@@ -65,11 +65,7 @@ _POINTS_AT_A_TIME = 1 << 17
 
 
 class AdvectionSimulation(Simulation):
-    """A Gaussian advected through a periodic box.
-
-    Steps have a fixed size, since the weights of the scheme depend on it. Strategies with two
-    devices accept both, as a mapping with "cpu" and "gpu".
-    """
+    """A Gaussian advected through a periodic box, in steps of one size."""
 
     shortens_steps = False
     lasting = "mass", "energy"
@@ -148,13 +144,13 @@ class AdvectionSimulation(Simulation):
     def _read(self, checkpoint: Checkpoint, earlier: AdvectionCase, folder: str) -> np.ndarray:
         """Read this rank's points of an earlier run's last state, and its step."""
         case = self.case
-        for key, mine, theirs in (
+        for key, here, theirs in (
             ("grid.points", case.grid.points_xyz, earlier.grid.points_xyz),
             ("flow.courant", case.flow.courant_xyz, earlier.flow.courant_xyz),
             ("initial.width", case.initial.width, earlier.initial.width),
         ):
-            if mine != theirs:
-                had, has = (list(one) if isinstance(one, tuple) else one for one in (theirs, mine))
+            if here != theirs:
+                had, has = (list(one) if isinstance(one, tuple) else one for one in (theirs, here))
                 raise InputError(
                     f"initial.restart: {folder} has {key} = {had}, this case {has}; both must be"
                     " the same"
@@ -297,10 +293,7 @@ def advection_problem(
 def _strategy_and_devices(
     case: AdvectionCase, comm: Comm, device: str | Device | Mapping[str, Device]
 ) -> tuple[str, dict[str, Device]]:
-    """Return the name of the strategy, and its devices; missing ones are opened. Collective.
-
-    The kind of device in the case must not contradict a strategy that the case names.
-    """
+    """Return the name of the strategy, and its devices; missing ones are opened. Collective."""
     name, ranks = case.run.strategy, 1 if comm is None else comm.size
     strategy = None if name == "auto" else checked_strategy(name, ranks, "run.strategy")
     if isinstance(device, str):
@@ -309,15 +302,15 @@ def _strategy_and_devices(
             on_every_rank(comm, lambda: check_device(name, kind))
         # Devices of a named strategy are opened below.
         device = open_matching_device(kind, comm) if strategy is None else {}
-    given = {device.processor: device} if isinstance(device, Device) else device
-    are_devices = isinstance(given, Mapping) and all(
-        isinstance(one, Device) for one in given.values()
+    devices_given = {device.processor: device} if isinstance(device, Device) else device
+    are_devices = isinstance(devices_given, Mapping) and all(
+        isinstance(one, Device) for one in devices_given.values()
     )
-    if not are_devices or (strategy is None and not given):
+    if not are_devices or (strategy is None and not devices_given):
         raise InputError(
-            f"device {shown(given)}; accepted: {', '.join(['auto', *DEVICES])}, an open device, or"
-            " open devices by the names 'cpu' and 'gpu'"
+            f"device {shown(devices_given)}; accepted: {', '.join(['auto', *DEVICES])}, an open"
+            " device, or open devices by the names 'cpu' and 'gpu'"
         )
     if strategy is None:
-        return automatic_strategy(comm, next(iter(given.values()))), dict(given)
-    return name, open_devices(strategy, given, None, comm)
+        return automatic_strategy(comm, next(iter(devices_given.values()))), dict(devices_given)
+    return name, open_devices(strategy, devices_given, None, comm)

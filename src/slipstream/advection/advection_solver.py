@@ -63,25 +63,21 @@ class AdvectionProblem:
         return grid_boxes(self.shape, self.grid)
 
     def allocate(self, rank: int, make_transport: Callable[[str, Any], Transport | None]) -> Points:
-        """Allocate the points of a rank. Collective if `make_transport` is.
-
-        `make_transport` makes a transport, given its name, for the device whose points other ranks
-        read.
-        """
+        """Allocate the points of a rank. Collective if `make_transport` is."""
         steps = self.steps_per_pass
         halo = tuple(steps if ranks > 1 else 0 for ranks in self.grid)
         placed = [
             place(self.strategy, self.devices, box, halo, self.dtype, self.shell, steps)
             for box in self.boxes
         ]
-        mine, outermost = placed[rank], next(iter(placed[rank]))
+        local, outermost = placed[rank], next(iter(placed[rank]))
         device = self.devices[outermost]
         name = self.strategy.transport if len(placed) > 1 else "none"
         transport = make_transport(name, device)
 
         def empty(name: str) -> Callable[..., Any]:
             """Return the allocator of memory that can be exchanged or copied from this device."""
-            if name == "cpu" and len(mine) == 2:
+            if name == "cpu" and len(local) == 2:
                 return self.devices["gpu"].pinned
             if transport is not None and name == outermost:
                 return transport.empty
@@ -91,7 +87,7 @@ class AdvectionProblem:
             name: DeviceRegion(
                 self.devices[name], region, self.dtype, self.courant, empty(name), steps
             )
-            for name, region in mine.items()
+            for name, region in local.items()
         }
         halos = None
         if transport is not None:
@@ -101,11 +97,7 @@ class AdvectionProblem:
         return Points(self.strategy, regions, halos, transport)
 
     def memory(self, rank: RankPlace, with_output: bool = False) -> dict[str, int]:
-        """Return the bytes that a rank allocates on each of its devices.
-
-        They are the bytes of points and halos, which are only noted. Lists of rows, at most a
-        percent of that, are not counted: making them would cost as much as for a step.
-        """
+        """Return the bytes of points and halos on each of a rank's devices, without allocating."""
         kinds, places = {"cpu": "cpu", "gpu": "cuda"}, {"cpu": "host", "gpu": "device"}
         devices = {name: NotingDevice.like(one, kinds[name]) for name, one in self.devices.items()}
         noted = replace(self, devices=devices)
@@ -135,47 +127,10 @@ class Points:
 class Advection:
     """A field advected by a constant velocity through a periodic box. Collective.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Number of points along z, y and x.
-    courant : sequence of float
-        Courant numbers along z, y and x, each from -1 to 1.
-    strategy : str
-        One of `STRATEGIES`; all give the same bits.
-    dtype : dtype
-        float64 or float32.
-    comm : mpi4py.MPI.Comm, optional
-        The ranks that share the work.
-    grid : sequence of int, optional
-        Number of ranks along z, y and x; by default the grid that exchanges least.
-    shell : int
-        For the hybrid strategies: thickness of the CPU's shell around the GPU's block, along z and
-        y, and along x where ranks divide it. 0 leaves all points to the GPU.
-    threads : int, optional
-        Number of threads of the CPU; by default all that this process may use.
-    devices : dict of str to Device, optional
-        The "cpu" and the "gpu" to use; opened if not given.
-
-    Attributes
-    ----------
-    box : Box
-        This rank's points, by global index z, y, x.
-    boxes : list of Box
-        The boxes of all ranks.
-    devices : dict of str to Device
-        The devices in use.
-    committed : list of CommittedStep
-        The two passes that take turns, and set one array each.
-    steps : int
-        Number of steps, including postponed ones.
-    due : int
-        Number of steps that `advance` has postponed.
-
-    Raises
-    ------
-    InputError
-        If an argument is not accepted, or the strategy needs a device that is not here.
+    Points, Courant numbers and ranks (`grid`) are given along z, y and x. The hybrid strategies
+    leave a `shell` of points around the GPU's block to the CPU: its thickness along z and y, and
+    along x where ranks divide it. `due` counts the steps that `advance` has postponed; `steps`
+    includes them.
     """
 
     @collectively
@@ -236,28 +191,15 @@ class Advection:
         self._newest = self.steps = self.due = 0
 
     def set(self, values: np.ndarray, steps: int = 0) -> None:
-        """Set the values of this rank's points. Collective.
-
-        Parameters
-        ----------
-        values : numpy.ndarray
-            Array of shape ``box.shape``.
-        steps : int
-            Number of steps before these values.
-
-        Raises
-        ------
-        ------ InputError
-            On all ranks, if the shape differs, or the values are not real numbers.
-        """
+        """Set the values of this rank's points, as they are after some steps. Collective."""
         values, steps = on_every_rank(self.comm, lambda: self._checked_values(values, steps))
         self.synchronize()
         regions, halos = self._points.regions, self._points.halos
-        for one in regions.values():
-            box = one.region.layout.box
+        for region in regions.values():
+            box = region.region.layout.box
             mine = np.ascontiguousarray(values[box.slices(self.box)], self.problem.dtype)
-            one.device.run(one.device.copy(one.view(0, box), mine))
-            one.device.synchronize()
+            region.device.run(region.device.copy(region.view(0, box), mine))
+            region.device.synchronize()
         if halos is not None:
             if self.comm is not None:
                 self.comm.Barrier()  # no rank reads a halo any more, and all have set their values
@@ -281,24 +223,9 @@ class Advection:
         return values, whole_number("steps", steps, 0)
 
     def advance(self, steps: int = 1, profile: bool = False, complete: bool = True) -> None:
-        """Advance the field by some steps. Collective.
+        """Advance the field by some steps; without `complete` only by whole passes. Collective.
 
         Work on a GPU may still be running when this returns; see `synchronize`.
-
-        Parameters
-        ----------
-        steps : int
-            Number of steps.
-        profile : bool
-            Whether to record the times of all operations, for `timeline`.
-        complete : bool
-            Whether to take all steps now; otherwise steps that do not fill a pass are postponed
-            until the next call, which may be one of 0 steps.
-
-        Raises
-        ------
-        RunError
-            If something fails, or another rank does not answer.
         """
         steps = whole_number("steps", steps, 0)
         self.steps += steps
@@ -323,9 +250,9 @@ class Advection:
         self.advance(0)
         self.synchronize()
         result = np.empty(self.box.shape, self.problem.dtype)
-        for one in self._points.regions.values():
-            for box in one.region.boxes:
-                result[box.slices(self.box)] = one.device.to_host(one.view(self._newest, box))
+        for region in self._points.regions.values():
+            for box in region.region.boxes:
+                result[box.slices(self.box)] = region.device.to_host(region.view(self._newest, box))
         return result
 
     def digest_sum(self) -> np.ndarray:
@@ -333,24 +260,16 @@ class Advection:
         self.advance(0)
         self.synchronize()
         total = np.zeros(1, np.uint64)
-        for one in self._points.regions.values():
-            sums = empty_sums(one.device)
-            for box in one.region.boxes:
-                values = one.view(self._newest, box)[None]
-                add_boxes(one.device, values, sums, box.shape[2], box.start, self.shape)
-            total += total_of(one.device, sums)
+        for region in self._points.regions.values():
+            sums = empty_sums(region.device)
+            for box in region.region.boxes:
+                values = region.view(self._newest, box)[None]
+                add_boxes(region.device, values, sums, box.shape[2], box.start, self.shape)
+            total += total_of(region.device, sums)
         return total
 
     def exact(self, width: float, box: Box | None = None) -> np.ndarray:
-        """Return the exact solution for a Gaussian of this width.
-
-        Parameters
-        ----------
-        width : float
-            Standard deviation in edges of the whole box; the Gaussian started in its middle.
-        box : Box, optional
-            The points to return, by global index; this rank's if not given.
-        """
+        """Return the exact solution for a Gaussian of this width (in edges) in a box."""
         shape, courant = self.problem.shape, self.problem.courant
         travelled = [self.steps * one / points for one, points in zip(courant, shape, strict=True)]
         return gaussian(box or self.box, shape, travelled, width)
@@ -364,28 +283,9 @@ class Advection:
 def gaussian(
     box: Box, shape: Sequence[int], travelled: Sequence[float], width: float
 ) -> np.ndarray:
-    """Return a periodic Gaussian that started in the middle of the box of all points.
+    """Return a periodic Gaussian in a box, which started in the middle of all points.
 
-    Parameters
-    ----------
-    box : Box
-        The points to return, by global index z, y, x.
-    shape : sequence of int
-        Number of points along each axis; the edges of the whole box have length 1.
-    travelled : sequence of float
-        Distance that it has moved along each axis, in edges.
-    width : float
-        Standard deviation, in edges.
-
-    Returns
-    -------
-    numpy.ndarray
-        Values of shape ``box.shape``, float64; about 1 at the peak.
-
-    Raises
-    ------
-    InputError
-        If an argument is not accepted.
+    Distances travelled and width are in edges of the whole box.
     """
     if not isinstance(box, Box) or len(box.shape) != 3:
         raise InputError(f"box is {box!r}; accepted: a Box of three axes")
@@ -464,15 +364,15 @@ def checked_steps(
 
 
 def open_devices(
-    strategy: Strategy, given: Mapping[str, Device], threads: int | None, comm: Comm
+    strategy: Strategy, ready: Mapping[str, Device], threads: int | None, comm: Comm
 ) -> dict[str, Device]:
     """Return the devices of a strategy; missing ones are opened. Collective."""
-    known = isinstance(given, Mapping) and set(given) <= {"cpu", "gpu"}
-    if not known or not all(isinstance(one, Device) for one in given.values()):
-        raise InputError(f"devices is {given!r}; accepted: a mapping of 'cpu' and 'gpu' to devices")
+    known = isinstance(ready, Mapping) and set(ready) <= {"cpu", "gpu"}
+    if not known or not all(isinstance(one, Device) for one in ready.values()):
+        raise InputError(f"devices is {ready!r}; accepted: a mapping of 'cpu' and 'gpu' to devices")
     if threads is not None:
         threads = whole_number("threads", threads, 1)
-    devices = dict(given)
+    devices = dict(ready)
     local = local_rank(comm)
     if "cpu" in strategy.devices and "cpu" not in devices:
         # A shell takes less time than several lanes need to start.

@@ -132,16 +132,16 @@ def record_pass(
 ) -> StepGraph:
     """Record a pass to array `target` of each device, and the halos that the next pass reads."""
     graph = StepGraph(next(iter(regions.values())).device)
-    for one in regions.values():
+    for region in regions.values():
         if strategy.policy == "serial":
-            one.record(graph, one.region.boxes, target, "all points", steps)
+            region.record(graph, region.region.boxes, target, "all points", steps)
         else:
-            one.record(graph, one.region.outer(), target, "edge", steps)
+            region.record(graph, region.region.outer(), target, "edge", steps)
     if halos is not None:
         halos.record(graph, target)
     if strategy.policy == "overlap":
-        for one in regions.values():
-            one.record(graph, one.region.inner(), target, "inner points", steps)
+        for region in regions.values():
+            region.record(graph, region.region.inner(), target, "inner points", steps)
     if len(regions) == 2:
         record_copies(graph, regions["cpu"], regions["gpu"], target)
     return graph

@@ -31,7 +31,7 @@ from slipstream.engine.schedule import StepGraph
 # Floating-point operations per point as the paper counts them: 27 products and 26 sums.
 FLOPS = 53
 # The rows that stay in a core's cache while a thread marches through the planes: at least one group
-# of the kernel, at most so many that the rows around them, computed by two tiles, matter little.
+# of the kernel; with the most, the rows around them, computed by two tiles, matter little.
 _FEWEST_ROWS, _MOST_ROWS = 8, 32
 # The planes of a GPU's tile; a CPU's tiles have all planes of a box.
 _FEWEST_PLANES = 8
@@ -42,11 +42,6 @@ _LINE = 64
 _CHUNK, _CHUNK_ROWS = 1 << 22, 32
 # Units of alignment before the first row of an array, and after the last: vector loads reach there.
 _SPARE = 4
-
-
-def lax_wendroff_weights(courant: float) -> tuple[float, float, float]:
-    """Return the weights of the points at -1, 0 and +1 along an axis with this Courant number."""
-    return courant * (1 + courant) / 2, 1 - courant**2, -courant * (1 - courant) / 2
 
 
 def check_courant(courant: Sequence[float]) -> tuple[float, float, float]:
@@ -101,9 +96,9 @@ class Stencil:
         own = tuple(
             0 if width else size for width, size in zip(layout.halo, layout.box.shape, strict=True)
         )
-        numbers = [
-            dtype.type(weight) for number in courant for weight in lax_wendroff_weights(number)
-        ]
+        # The weights of the points at -1, 0 and +1 along each axis.
+        weights = [(n * (1 + n) / 2, 1 - n**2, -n * (1 - n) / 2) for n in courant]
+        numbers = [dtype.type(weight) for weight in itertools.chain(*weights)]
         self._arguments: tuple[Any, ...] = (rows * row, row, *own, *numbers)
         self._launch: Callable[[int], BlockLaunch | RowLaunch]
         if device.tiled_transforms():
@@ -144,8 +139,8 @@ class Stencil:
         """Return the operation that advances the points of boxes, given by global index.
 
         Points within a distance of as many points as there are steps must be valid in `source`.
-        Along an axis that is periodic in place, a box must either cover the whole axis or keep that
-        distance from both ends.
+        Along an axis that is periodic in place, a box covers the whole axis or keeps that distance
+        from its ends.
         """
         back = [-start for start in self._layout.box.start]
         work = np.concatenate([self._tiles(box.shifted(back)) for box in boxes])
@@ -225,10 +220,7 @@ def padded(device: Device, box: Box, halo: Sequence[int], dtype: Any) -> PaddedB
 
 
 class DeviceRegion:
-    """A region on its device, with two arrays that take turns; a pass takes one step, or `steps`.
-
-    ``empty(shape, dtype)`` allocates memory that the device and the halo exchange can access.
-    """
+    """A region on its device, with two arrays that take turns; a pass takes `steps` steps."""
 
     def __init__(
         self,
@@ -258,11 +250,7 @@ class DeviceRegion:
     def record(
         self, graph: StepGraph, boxes: Sequence[Box], target: int, label: str, steps: int
     ) -> None:
-        """Record an advance of the points of boxes, from the other array to array `target`.
-
-        Each lane of the device advances a part of every box. On a CPU large boxes are divided into
-        chunks, between which a rank with a single core checks for messages.
-        """
+        """Record an advance of the points of boxes, from the other array to array `target`."""
         source, lanes, stencil = self.arrays[1 - target], self.device.lanes, self._stencils[steps]
         for lane in range(lanes):
             mine = [_box_of_lane(box, lane, lanes) for box in boxes]

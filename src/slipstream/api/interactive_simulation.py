@@ -102,6 +102,8 @@ def collective(method: Method) -> Method:
     @functools.wraps(method)
     def call(self: InteractiveSimulation, *arguments: Any, **options: Any) -> Any:
         _ = self.solver  # refused once closed
+        if self.comm is None:
+            return method(self, *arguments, **options)
         with together(self.comm, method.__name__):
             return method(self, *arguments, **options)
 
@@ -280,14 +282,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     @collective
     def step(self, steps: int = 1) -> None:
         """Take some time steps, calling callbacks that are due. Collective."""
-        self._run(Limits(steps=self._whole_steps(steps), stops_if_finished=False), progress=False)
-
-    def _whole_steps(self, steps: int) -> int:
-        """Return a number of steps, or refuse one that cannot be taken."""
-        steps, at_once = whole_number("steps", steps, 1), self.solver.case.steps_at_once
-        if steps % at_once:
-            raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done together")
-        return steps
+        steps = whole_number("steps", steps, 1)
+        self._run(Limits(steps=steps, stops_if_finished=False), progress=False)
 
     @collective
     def run(
@@ -345,7 +341,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             self.comm, {"until": until, "steps": steps, "wall": wall, "output": str(output)}
         )
         if steps is not None:
-            steps = self._whole_steps(steps)
+            steps = whole_number("steps", steps, 1)
         if wall is not None:
             check_positive(wall=wall)
         if until is not None:
@@ -402,6 +398,9 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                 f"until is {limits.until:g}; accepted: more than t = {solver.time:.12g}, which has"
                 " been reached"
             )
+        steps, at_once = limits.steps, solver.case.steps_at_once
+        if steps is not None and steps % at_once:
+            raise InputError(f"steps is {steps}; accepted: multiples of {at_once}, done together")
         fixed = solver.case.fixed_step
         if fixed is None:
             return

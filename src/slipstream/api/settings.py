@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from slipstream.case import Case, SpectralCase
-from slipstream.case.spectral_case import FORCING_KEYS
 from slipstream.case.table import key_at, sentence
+from slipstream.engine.accepted import FORCING_KEYS
 from slipstream.engine.errors import InputError, KnownAttributes, nearest, plain_value, table_of
 from slipstream.engine.text import one_line, shown
 

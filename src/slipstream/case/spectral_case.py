@@ -54,6 +54,7 @@ from slipstream.engine.accepted import (
     DEALIASINGS,
     DECOMPOSITIONS,
     EXACT_TERMS,
+    FORCING_KEYS,
     FORCINGS,
     GPU_TRANSPORTS,
     INITIAL_FLOWS,
@@ -91,17 +92,6 @@ FLOW_KEYS: dict[str, dict[str, Any]] = {
 }
 # The forced shells of wavenumbers, except of linear forcing.
 _SHELLS = (1, 2)
-# The keys of each kind of forcing, besides the common ones.
-FORCING_KEYS: dict[str, tuple[str, ...]] = {
-    "random": ("amplitude", "shells", "seed", "correlation_time", "helicity", "injection"),
-    "ornstein-uhlenbeck": ("amplitude", "shells", "seed", "correlation_time", "helicity"),
-    "linear": ("rate", "shells", "injection"),
-    "constant-energy": ("shells", "energy"),
-    "taylor-green": ("amplitude", "wavenumber", "injection"),
-    "abc": ("amplitude", "wavenumber", "coefficients", "injection"),
-    "formula": ("formula", "injection"),
-    "mean-flow": ("velocity",),
-}
 
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"

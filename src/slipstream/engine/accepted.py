@@ -191,6 +191,17 @@ FORCINGS: Names = {
     "formula": "formulas of x, y, z and t",
     "mean-flow": "what keeps the mean velocity, of a flow past bodies",
 }
+# The keys of each kind of forcing, besides the common ones.
+FORCING_KEYS: dict[str, tuple[str, ...]] = {
+    "random": ("amplitude", "shells", "seed", "correlation_time", "helicity", "injection"),
+    "ornstein-uhlenbeck": ("amplitude", "shells", "seed", "correlation_time", "helicity"),
+    "linear": ("rate", "shells", "injection"),
+    "constant-energy": ("shells", "energy"),
+    "taylor-green": ("amplitude", "wavenumber", "injection"),
+    "abc": ("amplitude", "wavenumber", "coefficients", "injection"),
+    "formula": ("formula", "injection"),
+    "mean-flow": ("velocity",),
+}
 # Each goes to a file of that name, and has a key for its interval.
 STATISTICS: Names = {
     "transfer": "energy transfer to shells of wavenumbers, and flux through them",

@@ -207,10 +207,7 @@ def mode_header(model: Lowered) -> str:
 
 @functools.cache
 def linear_header(model: Lowered, coupled: tuple[tuple[int, int], ...]) -> str:
-    """Return the lines of the matrix of a mode's linear terms, for `mode_header`.
-
-    `coupled` are the nonzero entries, row and column, of functions of the matrix.
-    """
+    """Return the lines of the matrix of a mode's linear terms, for `mode_header`."""
     size = len(model.components)
     rows, columns = (", ".join(str(pair[i]) for pair in coupled) for i in (0, 1))
     lines = []
@@ -348,11 +345,7 @@ def array_function(
     functions: Mapping[str, Any] | None = None,
     cse: bool = False,
 ) -> Callable[..., Any]:
-    """Return expressions as a function of arrays, of NumPy or libraries with its protocols.
-
-    `functions` replace NumPy's functions of the same names. With `cse`, common subexpressions are
-    computed once.
-    """
+    """Return expressions as a function of arrays, of NumPy or libraries with its protocols."""
     several = isinstance(expression, (list, tuple))
     given = tuple((functions or {}).items())
     return _compiled(tuple(arguments), tuple(expression) if several else expression, given, cse)

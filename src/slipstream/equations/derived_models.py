@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, cast
 
 import sympy
@@ -218,10 +218,7 @@ class CarriedScalar(NamedTuple):
 
 
 def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> Model:
-    """Return a model with passive scalars, under a name.
-
-    ``ds/dt = -u . grad(s) - u . G + diffusivity laplacian(s)``, where G is the mean gradient.
-    """
+    """Return a model with passive scalars, under a name."""
     if not scalars:
         return model
     u = _velocity_of_model(model)
@@ -230,30 +227,33 @@ def with_scalars(model: Model, scalars: Sequence[CarriedScalar], name: str) -> M
             f"scalars: model {name} has no velocity to advect them; accepted: a model with a"
             " vector 'velocity'"
         )
-    for own in scalars:
-        if own.name in (field.name for field in model.equations):
+    for scalar in scalars:
+        if scalar.name in (field.name for field in model.equations):
             raise InputError(
-                f"scalars: model {name} has a field {own.name!r}; accepted: other names"
+                f"scalars: model {name} has a field {scalar.name!r}; accepted: other names"
             )
     equations: dict[Unknown, Quantity] = dict(model.equations)
     means, gains = dict(model.means), dict(model.gains)
-    for own in scalars:
-        s = Scalar(own.name)
+    for scalar in scalars:
+        s = Scalar(scalar.name)
         is_solenoidal = isinstance(u, Unknown) and u.solenoidal or model.plane_vectors
         rate = -div(u * s) if is_solenoidal else -dot(u, grad(s))
-        diffusivity, *gradient = _symbols(own.numbers)
+        diffusivity, *gradient = (
+            sympy.Symbol(key, real=True) if number else sympy.Integer(0)
+            for key, number in scalar.numbers.items()
+        )
         slopes = [one * hat for one, hat in zip(gradient, HATS, strict=True) if one != 0]
         if gradient[0] != 0 and model.shear != 0:
             raise InputError(
-                f"scalars: {own.name} has a mean gradient along x, which equation.shear changes;"
+                f"scalars: {scalar.name} has a mean gradient along x, which equation.shear changes;"
                 " accepted with it: mean_gradient = [0, y, z]"
             )
         if slopes:
             along = dot(u, sum(slopes[1:], start=slopes[0]))
             rate = rate - along
-            means[f"{own.name}_production"] = -along * s
-            gains[f"{own.name}_production"] = s
-        equations[s] = rate + damping(s, diffusivity, own.power) if diffusivity != 0 else rate
+            means[f"{scalar.name}_production"] = -along * s
+            gains[f"{scalar.name}_production"] = s
+        equations[s] = rate + damping(s, diffusivity, scalar.power) if diffusivity != 0 else rate
     own_fields = [cast(Scalar, s) for s in equations if s not in model.equations]
     passive = (*model.passive, *own_fields)
     return dataclasses.replace(
@@ -266,9 +266,3 @@ def _velocity_of_model(model: Model) -> Quantity | None:
         if field.name == "velocity" and field.rank == 1:
             return field
     return model.plane_vectors["velocity"][1] if "velocity" in model.plane_vectors else None
-
-
-def _symbols(numbers: Mapping[str, float]) -> list[sympy.Expr]:
-    return [
-        sympy.Symbol(key, real=True) if one else sympy.Integer(0) for key, one in numbers.items()
-    ]

@@ -136,11 +136,7 @@ class Value(sympy.Symbol):
 
 
 class FilteredSource(Value):
-    """The value at a point of a filtered expression, such as a product.
-
-    Equations of models do not have it, since it needs its own transforms; expressions that are
-    evaluated on a state may.
-    """
+    """The value at a point of a filtered expression, such as a product."""
 
     def __new__(
         cls, source: sympy.Expr, filtered: sympy.Expr, orders: Orders = _VALUE
@@ -186,12 +182,12 @@ def with_numbers(expression: Any, values: Mapping[sympy.Symbol, Any]) -> Any:
 
 def at_wavevector(expression: sympy.Expr, k: Sequence[Any]) -> sympy.Expr:
     """Return a multiplier at a wavevector."""
-    place = dict(zip(WAVENUMBERS, map(sympy.sympify, k), strict=True))
+    instead = dict(zip(WAVENUMBERS, map(sympy.sympify, k), strict=True))
     filters = {
-        one: one.function.xreplace(place) if any(k) else one.at_zero
+        one: one.function.xreplace(instead) if any(k) else one.at_zero
         for one in filters_in(expression)
     }
-    return expression.xreplace(filters).xreplace(place)
+    return expression.xreplace(filters).xreplace(instead)
 
 
 def values_in(expression: sympy.Expr) -> list[Value]:
@@ -207,12 +203,12 @@ def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
 
 def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
     """Return the parameters of a model in expressions, sorted by name."""
-    found = {symbol for one in expressions for symbol in sympy.sympify(one).free_symbols}
-    for one in [one for one in found if isinstance(one, Filter)]:
-        found |= one.function.free_symbols | one.at_zero.free_symbols
-    for one in [one for one in found if isinstance(one, Value)]:
-        found |= set(parameters_in(filters_in(one.filtered)))
-    own = {one for one in found if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
+    parameters = {symbol for one in expressions for symbol in sympy.sympify(one).free_symbols}
+    for one in [one for one in parameters if isinstance(one, Filter)]:
+        parameters |= one.function.free_symbols | one.at_zero.free_symbols
+    for one in [one for one in parameters if isinstance(one, Value)]:
+        parameters |= set(parameters_in(filters_in(one.filtered)))
+    own = {one for one in parameters if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
     return sorted(own, key=str)
 
 

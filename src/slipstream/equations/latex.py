@@ -77,7 +77,8 @@ class Notation:
         if isinstance(quantity, Unknown):
             return [(1, self.name(quantity), _LETTER)]
         if not quantity.parts:
-            return [(1, _words(quantity.text), _LETTER)]
+            words = "".join(rf"\{one}" if one in "#$%&_{}" else one for one in quantity.text)
+            return [(1, rf"\text{{{words}}}", _LETTER)]
         operator, *operands = quantity.parts
         if operator == "sum":
             return [term for one in operands for term in self._terms(one)]
@@ -169,7 +170,7 @@ class Notation:
         if operator == "power":
             return f"{self._inside(inner)}^{{{operands[1]}}}", _PRODUCT
         if operator == "component":
-            axes = "".join(AXES[place] for place in operands[1:])
+            axes = "".join(AXES[argument] for argument in operands[1:])
             axes = axes if len(axes) == 1 else f"{{{axes}}}"
             return f"{{{self._inside(inner)}}}_{axes}", _LETTER
         if operator == "transpose":
@@ -181,8 +182,8 @@ class Notation:
             return rf"\overline{{{whole}}}", _LETTER
         if operator in ("real", "imag"):
             return rf"\operatorname{{{operator[:2].title()}}} {_bracketed(whole)}", _PRODUCT
-        place = sympy.Symbol("argument", real=True)
-        written = sympy.latex(operands[0](place), symbol_names={place: whole})
+        argument = sympy.Symbol("argument", real=True)
+        written = sympy.latex(operands[0](argument), symbol_names={argument: whole})
         return written, _PRODUCT
 
     def _power_of_laplacian(self, power: sympy.Expr) -> str:
@@ -274,11 +275,6 @@ def _letter(name: str, rank: int) -> str:
 def _word(name: str, rank: int) -> str:
     text = name.replace("_", r"\_")
     return rf"\mathbf{{{text}}}" if rank else rf"\mathrm{{{text}}}"
-
-
-def _words(text: str) -> str:
-    escaped = "".join(rf"\{one}" if one in "#$%&_{}" else one for one in text)
-    return rf"\text{{{escaped}}}"
 
 
 def _bracketed(text: str) -> str:

@@ -510,10 +510,7 @@ _WORTH_KEEPING = 0.1
 
 
 def lower_once(model: Model, flat: FlatAxes) -> Lowered:
-    """Return a lowered model of this package, from the disk if it has been lowered before.
-
-    Users' models are not cached: they may depend on code that their text does not show.
-    """
+    """Return a lowered model of this package, from the disk if it has been lowered before."""
     name = f"{hashlib.sha256(_content(model, flat) + _code()).hexdigest()}.model"
     with contextlib.suppress(RunError, OSError):  # without a folder, nothing is kept
         kept = find(name)
@@ -540,8 +537,8 @@ def _content(model: Model, flat: FlatAxes) -> bytes:
 @functools.cache
 def _code() -> bytes:
     """Return a checksum of the code that lowers models."""
-    found = hashlib.sha256(f"{sympy.__version__} {sys.version}".encode())
+    code = hashlib.sha256(f"{sympy.__version__} {sys.version}".encode())
     for entry in sorted(resources.files(__package__).iterdir(), key=lambda one: one.name):
         if entry.name.endswith(".py"):
-            found.update(entry.read_bytes())
-    return found.digest()
+            code.update(entry.read_bytes())
+    return code.digest()

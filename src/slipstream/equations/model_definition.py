@@ -189,7 +189,8 @@ class Model:
                 )
             for one in (first, second):
                 self._check_fields(f"average {name}", one)
-                parameters = parameters_in([e for form in one.forms for e in _parts_of(form)])
+                terms = [term for form in one.forms for term in form.terms.items()]
+                parameters = parameters_in([sympy.sympify(e) for term in terms for e in term])
                 for symbol in parameters:
                     if str(symbol) in self.follows:
                         raise InputError(
@@ -241,8 +242,3 @@ class Model:
             else:
                 result += right.forms
         return result
-
-
-def _parts_of(form: Form) -> list[sympy.Expr]:
-    """Return all expressions that a form has."""
-    return [sympy.sympify(one) for term in form.terms.items() for one in term]

@@ -604,23 +604,23 @@ def name_of(model: str | Model | Callable[..., Model]) -> str:
     """
     if isinstance(model, str):
         return model
-    given: Callable[..., Model]
+    maker: Callable[..., Model]
     if isinstance(model, Model):
-        given, label = _constant(model), "Model"
+        maker, label = _constant(model), "Model"
     elif callable(model) and _has_signature(model):
-        given, label = model, getattr(model, "__qualname__", type(model).__name__)
+        maker, label = model, getattr(model, "__qualname__", type(model).__name__)
     else:
         raise InputError(
             f"model is {type(model).__name__}; accepted: {', '.join(SHIPPED)}, FILE.py:FUNCTION, a"
             " Model, or a function that returns one"
         )
     for name, known in _GIVEN.items():
-        if known == given:
+        if known == maker:
             return name
     # Notebooks often define a function again: cached results belong to the earlier one.
     same = sum(name.partition("#")[0] == f"python:{label}" for name in _GIVEN)
     name = f"python:{label}" + (f"#{same + 1}" if same else "")
-    _GIVEN[name] = given
+    _GIVEN[name] = maker
     return name
 
 
@@ -683,12 +683,12 @@ def _from_text(path: str, text: bytes, name: str) -> Callable[..., Model]:
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        others = [
+        known = [
             n
             for n, f in vars(module).items()
             if inspect.isfunction(f) and f.__module__ == module.__name__
         ]
-        accepted = ", ".join(others) or "none"
+        accepted = ", ".join(known) or "none"
         raise InputError(f"equation.model: {path} has no function {name!r}; it has: {accepted}")
     return function
 
@@ -745,11 +745,11 @@ def _argument(key: str, value: Fixed) -> Any:
 
 def numbers_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters, with vectors split into components, by the names of their symbols."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for key, value in parameters.items():
         is_vector = isinstance(value, tuple)
-        found |= zip(component_names(key, 1), value, strict=True) if is_vector else [(key, value)]
-    return found
+        numbers |= zip(component_names(key, 1), value, strict=True) if is_vector else [(key, value)]
+    return numbers
 
 
 @functools.cache

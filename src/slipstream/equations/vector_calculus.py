@@ -270,12 +270,12 @@ def _product(
     forms = []
     for left, right in zip(first, second, strict=True):
         constant = [f for f in (*left, *right) if set(f.terms) <= {1}]
-        others = [f for f in (*left, *right) if set(f.terms) - {1}]
+        factors = [f for f in (*left, *right) if set(f.terms) - {1}]
         factor = sympy.prod([f.terms.get(sympy.Integer(1), 0) for f in constant])
-        if len(others) == 1:  # not a product of fields: derivatives may stay
-            forms.append(others[0].times(factor))
+        if len(factors) == 1:  # not a product of fields: derivatives may stay
+            forms.append(factors[0].times(factor))
         else:
-            points = [f.at_points() for f in others]
+            points = [f.at_points() for f in factors]
             if any(map(values_in, points)):
                 for one in points:
                     expect_periodic(text, one)
@@ -509,12 +509,14 @@ def spectral(
     text = f"spectral(..., {quantity.text})"
     if not callable(operation):
         raise InputError(f"{text}: expected a function of kx, ky and kz")
-    given = sympy.sympify(operation(*WAVENUMBERS))
-    given = given.xreplace({f: sympy.Rational(str(f)) for f in given.atoms(sympy.Float)})
-    text = f"spectral({given}, {quantity.text})"
-    if not isinstance(given, sympy.Expr):
+    multiplier = sympy.sympify(operation(*WAVENUMBERS))
+    multiplier = multiplier.xreplace(
+        {f: sympy.Rational(str(f)) for f in multiplier.atoms(sympy.Float)}
+    )
+    text = f"spectral({multiplier}, {quantity.text})"
+    if not isinstance(multiplier, sympy.Expr):
         raise InputError(f"{text}: expected a function of kx, ky and kz")
-    real, imaginary = _parts(given)
+    real, imaginary = _parts(multiplier)
     for part, sign in ((real, 1), (imaginary, -1)):
         _check_parity(part, sign, text)
     at_zero = _value_at_zero(real) if mean is None else as_number(mean)
@@ -526,7 +528,7 @@ def spectral(
         number, function = part.as_coeff_Mul()
         filtered = number * Filter(function, own / number) if number else own
         factor += unit * (sympy.expand(part) if is_plain else filtered)
-    return _multiplied(quantity, factor, text, ("spectral", given, quantity))
+    return _multiplied(quantity, factor, text, ("spectral", multiplier, quantity))
 
 
 def _parts(given: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:

@@ -47,24 +47,24 @@ class Mirror:
 
     def of_factor(self, factor: sympy.Expr) -> int:
         """Return the sign of a function of the wavenumbers; 0 where it has none."""
-        wave, given = WAVENUMBERS[self.axis], sympy.sympify(factor)
+        wave, number = WAVENUMBERS[self.axis], sympy.sympify(factor)
         filters = {
-            one: Filter(one.function.subs(wave, -wave), one.at_zero) for one in filters_in(given)
+            one: Filter(one.function.subs(wave, -wave), one.at_zero) for one in filters_in(number)
         }
-        return _sign(given, given.xreplace(filters).subs(wave, -wave))
+        return _sign(number, number.xreplace(filters).subs(wave, -wave))
 
-    def of_points(self, points: sympy.Expr, given: Mapping[sympy.Symbol, int] | None = None) -> int:
+    def of_points(self, points: sympy.Expr, signs: Mapping[sympy.Symbol, int] | None = None) -> int:
         """Return the sign of an expression at points; 0 where it has none.
 
         `given` are the signs of the symbols in it, by default those of its values.
         """
         points = sympy.sympify(points)
-        if given is None:
-            given = {value: self.of_value(value) for value in values_in(points)}
-        if not all(given[one] for one in points.free_symbols & set(given)):
+        if signs is None:
+            signs = {value: self.of_value(value) for value in values_in(points)}
+        if not all(signs[one] for one in points.free_symbols & set(signs)):
             return 0
         place = COORDINATES[self.axis]
-        mirrored = {one: sign * one for one, sign in given.items()} | {place: -place}
+        mirrored = {one: sign * one for one, sign in signs.items()} | {place: -place}
         return _sign(points, points.subs(mirrored, simultaneous=True))
 
     def of_sum(self, terms: Mapping[sympy.Expr, sympy.Expr]) -> int:

@@ -64,7 +64,7 @@ class StepLog:
     """
 
     def __init__(self) -> None:
-        self._is_on = False
+        self.is_on = False
         self._runs: list[StepRun] = []
         self._size: float | None = None
         self._is_set = False
@@ -83,7 +83,7 @@ class StepLog:
         If it `goes_on`, the last step of the record is this one, unless this object knows better.
         """
         has_gap = goes_on and self._last not in (-1, step)
-        self._is_on, self._runs, self._size = True, [], None
+        self.is_on, self._runs, self._size = True, [], None
         if not goes_on or self._last == -1:
             self._sets = sets
         self._last = step
@@ -91,11 +91,11 @@ class StepLog:
 
     def pause(self) -> None:
         """Note nothing until `begin`."""
-        self._is_on = False
+        self.is_on = False
 
     def note(self, step: int, time: float, size: float, sets: int) -> None:
-        """Note that a step of this size begins."""
-        if not self._is_on or (size == self._size and sets == self._sets):
+        """Note, while this is on, that a step of this size begins."""
+        if size == self._size and sets == self._sets:
             return
         self._close(step, time)
         self._size, self._is_set, self._sets = size, sets != self._sets, sets
@@ -322,7 +322,8 @@ class Simulation(ABC):
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
-        self.step_log.note(self.step, self.time, step_size, self.times_fields_set)
+        if self.step_log.is_on:
+            self.step_log.note(self.step, self.time, step_size, self.times_fields_set)
         timeline = self._advance(step_size, self.is_timed and self.timer.wants_next())
         if timeline is not None:
             self.timer.add(timeline, self._busy_seconds(timeline))

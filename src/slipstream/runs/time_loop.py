@@ -252,6 +252,7 @@ class TimeLoop:
     ) -> None:
         self._simulation, self._observers, self._limits = simulation, observers, limits
         self._first_step = simulation.step
+        self._last_step = math.inf if limits.steps is None else simulation.step + limits.steps
         simulation.is_to_stop = False
         # Weakly: a simulation is freed when it is closed, not when cycles are looked for.
         simulation.check_step = weakref.WeakMethod(self.check_hits)
@@ -318,7 +319,7 @@ class TimeLoop:
         simulation = self._simulation
         while True:
             is_at_end = self.is_at_end()
-            if self._limits.steps is not None and self.steps >= self._limits.steps:
+            if simulation.step >= self._last_step:
                 self.stopped_by = "" if is_at_end else "steps"
                 break
             if simulation.finished and self._limits.stops_if_finished:
@@ -361,7 +362,7 @@ class TimeLoop:
         simulation = self._simulation
         step_size, self._times_set = simulation.step_size(), simulation.times_set
         # In a fluid at rest a Courant number allows any step, so infinity is legitimate.
-        if step_size != math.inf:
+        if math.isnan(step_size):
             check_finite("the state", step_size, simulation)
         if simulation.time + step_size <= simulation.time:
             raise RunError(

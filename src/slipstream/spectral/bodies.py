@@ -50,7 +50,7 @@ from slipstream.files.voxel_images import open_image
 from slipstream.spectral.fields_at_points import PointReader, values_to_modes
 from slipstream.spectral.formula_parser import GivenFunction, evaluator, is_name, parsed
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, velocity_of
+from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, key_of, velocity_of
 
 # Ratios of width to sqrt(diffusivity eta) that put the surface in its place: for a hyperbolic
 # tangent, and for an error function (Hester, Vasil and Burns).
@@ -66,29 +66,24 @@ _MOST_DRAWN = 6
 _POINTS_AT_A_TIME = 1 << 22
 
 
-def key_of(bodies: Sequence[Body], number: int) -> str:
-    """Return the key of a table of bodies in a case, counted from 1."""
-    return "bodies" if len(bodies) == 1 else f"bodies[{number + 1}]"
-
-
 def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
     """Return the components that a body sets: the velocity, and scalars for which it has values."""
     velocity = velocity_of(problem.model)
     parts = {part.name: part for part in field_parts(problem.model)}
-    found = set(range(velocity.start, velocity.stop))
+    components = set(range(velocity.start, velocity.stop))
     for name in body.values:
         part = parts.get(name)
         if part is None or part.is_vector:
             scalars = ", ".join(n for n, one in parts.items() if not one.is_vector) or "none"
             raise InputError(f"{key}.values: {name!r} is no scalar of the model; it has: {scalars}")
-        found |= set(range(part.first, part.first + part.size))
-    return found
+        components |= set(range(part.first, part.first + part.size))
+    return components
 
 
 def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
     """Return the components that are transformed to points, and which of them bodies set."""
     taken = set[int]().union(
-        *(_set_by(one, problem, key_of(bodies, n)) for n, one in enumerate(bodies))
+        *(_set_by(one, problem, key_of("bodies", bodies, n)) for n, one in enumerate(bodies))
     )
     return range(min(taken), max(taken) + 1), sorted(taken)
 
@@ -108,7 +103,7 @@ def _through(body: Body, lengths: np.ndarray) -> np.ndarray:
 
 def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
     """Refuse bodies that cannot be computed; return warnings."""
-    bodies, found = case.bodies, []
+    bodies, warnings = case.bodies, []
     if not bodies:
         return []
     lengths = np.array(problem.lengths[::-1])
@@ -119,7 +114,7 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
                 " grid.walls; accepted: 0 along z"
             )
     for number, body in enumerate(bodies):
-        key = key_of(bodies, number)
+        key = key_of("bodies", bodies, number)
         through = _through(body, lengths)
         turning = np.array(body.rotation) != 0
         # Only rotation about its axis keeps a body that extends through the box periodic.
@@ -142,18 +137,18 @@ def check_bodies(case: SpectralCase, problem: SpectralProblem) -> list[str]:
         spacing = max(_spacings(problem))
         smallest = min([2 * body.radius] if body.radius else body.size or [math.inf])
         if smallest < spacing:
-            found.append(
+            warnings.append(
                 f"{key}: {smallest:g} across, it is smaller than the spacing of points,"
                 f" {spacing:g}: it has little or no effect; use more points, or a larger body"
             )
         if body.width is not None and body.width < spacing:
-            found.append(
+            warnings.append(
                 f"{key}.width: {body.width:g} is less than the spacing of points, {spacing:g}:"
                 " the surface is not resolved; use more points, or a larger width"
             )
         if body.formula is not None and not is_name(body.formula):
             parsed(body.formula, f"{key}.formula", has_time=True)
-    return found
+    return warnings
 
 
 def _check_size(body: Body, problem: SpectralProblem, key: str) -> None:
@@ -188,20 +183,17 @@ def _width(body: Body, problem: SpectralProblem) -> float:
 
 def _diffusivity(problem: SpectralProblem, component: int) -> float | None:
     """Return the diffusivity of a component, if it is damped by a Laplacian."""
-    rate = problem.decay_functions[problem.decays.index(_decay(problem, component))]
+    decay = with_numbers(problem.model.decay[component], problem.values)
+    rate = problem.decay_functions[problem.decays.index(decay)]
     k = 2 * math.pi / max(problem.lengths)
     one, two, three = (float(np.real(rate(n * k, 0.0, 0.0))) for n in (1, 2, 3))
     own = (two - one) / (3 * k**2)
     return own if own > 0 and abs(three - one - 8 * own * k**2) < 1e-9 * three else None
 
 
-def _decay(problem: SpectralProblem, component: int) -> Any:
-    return with_numbers(problem.model.decay[component], problem.values)
-
-
 def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
     """Return the relaxation time eta of each component that a body sets."""
-    found = {}
+    etas = {}
     for component in sorted(_set_by(body, problem, key)):
         eta = body.eta
         if eta is None:
@@ -214,15 +206,12 @@ def _etas(body: Body, problem: SpectralProblem, key: str) -> dict[int, float]:
                 )
             factor = _OPTIMAL_ERF if body.shape == "image" else _OPTIMAL
             eta = (_width(body, problem) / factor) ** 2 / diffusivity
-        found[component] = eta
-    return found
+        etas[component] = eta
+    return etas
 
 
 class Bodies:
-    """The bodies of a simulation, on this rank. Methods are collective.
-
-    `forces` may include one that holds the mean flow.
-    """
+    """The bodies of a simulation, on this rank. Methods are collective."""
 
     def __init__(
         self, bodies: Sequence[Body], forces: Sequence[Forcing], flow: SpectralStep, comm: Comm
@@ -269,7 +258,8 @@ class Bodies:
         device.run(device.copy(self._means, self._mean))
         device.synchronize()
         self._etas = [
-            _etas(body, problem, key_of(self._bodies, n)) for n, body in enumerate(self._bodies)
+            _etas(body, problem, key_of("bodies", self._bodies, n))
+            for n, body in enumerate(self._bodies)
         ]
         self._last_numbers = np.zeros(0)
 
@@ -280,7 +270,7 @@ class Bodies:
 
     def _read_image(self, number: int, body: Body) -> None:
         """Set a mask to the solid voxels of an image, smoothed by a Gaussian. Collective."""
-        flow, key = self._flow, key_of(self._bodies, number)
+        flow, key = self._flow, key_of("bodies", self._bodies, number)
         device, shape = flow.device, flow.problem.geometry.shape
         image = open_image(str(body.path), pore=body.solid, comm=self._comm)
         if tuple(image.shape) != tuple(shape):
@@ -307,7 +297,7 @@ class Bodies:
         device.synchronize()
 
     def _take_formula(self, number: int, body: Body) -> None:
-        key = f"{key_of(self._bodies, number)}.formula"
+        key = f"{key_of('bodies', self._bodies, number)}.formula"
         if is_name(body.formula):
             given = GivenFunction(str(body.formula), key, 1)
             self._functions[number], moves = given.component(0), given.has_time
@@ -325,7 +315,7 @@ class Bodies:
         device, (planes, rows, nx) = flow.device, self._box.shape
         if not self._rows:
             return
-        own = self._masks[self._place_of(number)]
+        mask = self._masks[self._place_of(number)]
         along_z, along_y, along_x = (
             axis[part]
             for axis, part in zip(flow.problem.point_lines, self._box.slices(), strict=True)
@@ -338,10 +328,10 @@ class Bodies:
         def fill(stream: Any) -> None:
             for low in range(0, planes, count):
                 z = device.array(along_z[low : low + count])[:, None, None]
-                own[low : low + count] = function(x, y, z, device.array_module, time=time)
+                mask[low : low + count] = function(x, y, z, device.array_module, time=time)
 
         device.run(fill)
-        device.run(kernel.bind(RowLaunch(planes * rows, nx), own, planes * rows, nx, width))
+        device.run(kernel.bind(RowLaunch(planes * rows, nx), mask, planes * rows, nx, width))
         device.synchronize()
 
     # -- in a step ---------------------------------------------------------------------------
@@ -378,12 +368,12 @@ class Bodies:
         for number, (low, high) in enumerate(split(self._rows, device.lanes)):
             if low == high:
                 continue
-            own, sums = points[:, low:high], self._sums[low:high]
+            rows, sums = points[:, low:high], self._sums[low:high]
             operation = kernel.bind(
                 RowLaunch(high - low, nx, reduces=True),
-                own,
+                rows,
                 self._numbers,
-                masks[low * nx :] if masks.size else own,
+                masks[low * nx :] if masks.size else rows,
                 sums,
                 high - low,
                 low,
@@ -397,17 +387,17 @@ class Bodies:
             graph.add(
                 operation,
                 reads=[self._numbers, *([masks] if masks.size else [])],
-                writes=[own, sums],
+                writes=[rows, sums],
                 label="bodies",
                 category="compute",
                 lane=graph.lane_of_batch(number, device)[1],
-                moves=(own.nbytes, own.nbytes),
+                moves=(rows.nbytes, rows.nbytes),
             )
 
     def _update(self, state: Array) -> Callable[[ColumnTile], TileUpdate]:
         flow = self._flow
         problem = flow.problem
-        taken = ["true" if one in self._taken else "false" for one in self._fields]
+        is_set = ["true" if one in self._taken else "false" for one in self._fields]
         active = ["true" if one < problem.model.active else "false" for one in self._fields]
         spherical = problem.dealiasing.is_spherical
         constants = {
@@ -415,7 +405,7 @@ class Bodies:
             "TAKES_MODES": 1,
             "FIELDS": len(self._fields),
             "VECTOR": self._vector,
-            "TAKEN": "{" + ", ".join(taken) + "}",
+            "TAKEN": "{" + ", ".join(is_set) + "}",
             "ACTIVE": "{" + ", ".join(active) + "}",
             "HOLDS": "true" if self.holds else "false",
             "SPHERE": len(problem.numbers) if spherical else -1,
@@ -426,7 +416,7 @@ class Bodies:
         ranges: list[int] = []
 
         def update(tile: ColumnTile) -> TileUpdate:
-            own, tables = tile.part(state), flow.tables_on[tile.device]
+            fields, tables = tile.part(state), flow.tables_on[tile.device]
             first_x, nx = tile.kx_among(all_x)
             if first_x not in ranges:
                 ranges.append(first_x)
@@ -435,18 +425,20 @@ class Bodies:
             operation = kernel.bind(
                 RowLaunch(nz * (tile.high - tile.low), nx, reduces=True),
                 tile.columns,
-                own,
+                fields,
                 tables.wavenumbers,
                 tables.parameters,
                 self._means,
                 self._held,
                 gains,
-                *flow.mode_layout(tile, own),
+                *flow.mode_layout(tile, fields),
                 scale,
             )
-            reads = [tile.columns, own, self._means]
-            writes = [own, gains, self._held]
-            return TileUpdate(operation, reads, writes, [own], (2 * own.nbytes, own.nbytes))
+            reads = [tile.columns, fields, self._means]
+            writes = [fields, gains, self._held]
+            return TileUpdate(
+                operation, reads, writes, [fields], (2 * fields.nbytes, fields.nbytes)
+            )
 
         return update
 
@@ -498,12 +490,12 @@ class Bodies:
 
     def _numbers_of(self, number: int, body: Body, time: float, lengths: np.ndarray) -> np.ndarray:
         """Return the numbers of a body at a time that the kernel reads."""
-        own = np.zeros(_PARTS + 2 * len(self._fields))
+        numbers = np.zeros(_PARTS + 2 * len(self._fields))
         center = _center(body, lengths)
         stays = _KINDS[body.shape] == 3
-        own[0] = _KINDS[body.shape]
-        own[1:4] = center if stays else center + np.array(body.velocity) * time
-        own[4:7], own[7:10] = body.velocity, body.rotation
+        numbers[0] = _KINDS[body.shape]
+        numbers[1:4] = center if stays else center + np.array(body.velocity) * time
+        numbers[4:7], numbers[7:10] = body.velocity, body.rotation
         axes = np.eye(3) if stays else turned(np.array(body.rotation) * time).T
         width, through = _width(body, self._flow.problem), _through(body, lengths)
         half = np.full(3, body.radius or 0.0)
@@ -511,23 +503,23 @@ class Bodies:
             along = AXES.index(body.axis)
             # In the body's axes the cylinder is along the last one.
             axes = np.roll(np.eye(3), 2 - along, axis=0) @ axes
-            own[20:23] = _FAR if through.any() else (body.length or 0.0) / 2
-            half[along] = own[22]
+            numbers[20:23] = _FAR if through.any() else (body.length or 0.0) / 2
+            half[along] = numbers[22]
         elif body.size is not None:
             half = np.where(through, _FAR, np.array(body.size) / 2)
-            own[20:23] = half
-        own[10:19] = axes.ravel()
-        own[19], own[23], own[24] = body.radius or 0.0, width, self._place_of(number)
+            numbers[20:23] = half
+        numbers[10:19] = axes.ravel()
+        numbers[19], numbers[23], numbers[24] = body.radius or 0.0, width, self._place_of(number)
         if any(body.rotation) and body.shape != "sphere":
             half = np.where(through, _FAR, np.linalg.norm(half[~through]))
-        own[25:28] = _FAR if stays else half + _REACHES * width
+        numbers[25:28] = _FAR if stays else half + _REACHES * width
         # The kernel computes the target velocity itself.
         unknowns = self._flow.problem.model.unknowns
         for component, eta in self._etas[number].items():
             place = _PARTS + 2 * (component - self._fields.start)
-            own[place] = body.values.get(unknowns[component].field, 0.0)
-            own[place + 1] = 1 / eta
-        return own
+            numbers[place] = body.values.get(unknowns[component].field, 0.0)
+            numbers[place + 1] = 1 / eta
+        return numbers
 
     # -- results -----------------------------------------------------------------------------
 
@@ -560,7 +552,7 @@ class Bodies:
             self._step, self._own = kept
 
     def measured(self) -> tuple[dict[str, float], float, float]:
-        """Return columns of the last step, the power of bodies, and that of the mean-flow force."""
+        """Return columns of the last step, and the powers of bodies and of the mean-flow force."""
         kept = self.kept()
         names = [name for body in self._bodies for name in self._names(body)]
         own = np.zeros(len(self._bodies) * self._parts + 4) if kept is None else kept[1]
@@ -570,7 +562,11 @@ class Bodies:
         volume = math.prod(problem.lengths)
         each = total[:-4].reshape(len(self._bodies), self._parts)
         per_point = volume / math.prod(problem.geometry.shape) / step
-        values = [value for row in each for value in self._ordered(row * per_point)]
+        # The force, the torque, and the scalars of each body.
+        first = self._vector
+        order = [*range(first, first + 3), *range(self._parts - 3, self._parts)]
+        order += [scalar - self._fields.start for scalar in self._scalars]
+        values = (each[:, order] * per_point).ravel().tolist()
         held, push = 0.0, np.full(3, 0.0 if self.holds else math.nan)
         if self.holds:
             push = (self._mean - total[-3:]) / step
@@ -579,8 +575,7 @@ class Bodies:
         if self.holds:
             columns |= {f"mean_force_{a}": float(f) for a, f in zip(AXES, push, strict=True)}
         if kept is None:
-            columns = dict.fromkeys(columns, math.nan)
-            return columns, math.nan, math.nan if self.holds else 0.0
+            return dict.fromkeys(columns, math.nan), math.nan, math.nan if self.holds else 0.0
         return columns, float(total[-4]) / step - held, held
 
     def _names(self, body: Body) -> list[str]:
@@ -598,11 +593,6 @@ class Bodies:
         vector = self._fields.start + self._vector
         return [one for one in self._taken if not vector <= one < vector + 3]
 
-    def _ordered(self, row: np.ndarray) -> list[float]:
-        force = row[self._vector : self._vector + 3]
-        scalars = [row[one - self._fields.start] for one in self._scalars]
-        return [float(one) for one in (*force, *row[-3:], *scalars)]
-
     def fields(self) -> list[str]:
         """Return the names of fields that bodies set: budgets of single fields would not close."""
         unknowns = self._flow.problem.model.unknowns
@@ -616,29 +606,26 @@ class Bodies:
 
     def labels(self) -> dict[str, str]:
         """Return the long names of columns."""
-        found = {
+        labels = {
             "bodies_power": "energy per volume that bodies add per time; mean of the last step"
         }
         for body in self._bodies:
             for axis in AXES:
-                found[f"{body.name}_force_{axis}"] = (
+                labels[f"{body.name}_force_{axis}"] = (
                     f"force on {body.name} along {axis}, of a fluid of density 1; mean of the last"
                     " step"
                 )
-                found[f"{body.name}_torque_{axis}"] = (
+                labels[f"{body.name}_torque_{axis}"] = (
                     f"torque on {body.name} around {axis}, about its center; mean of the last step"
                 )
             for name in self._names(body)[6:]:
-                found[name] = f"amount of {_scalar_of(name, body)} that {body.name} takes per time"
+                scalar = name.removeprefix(f"{body.name}_").removesuffix("_loss")
+                labels[name] = f"amount of {scalar} that {body.name} takes per time"
         for axis in AXES if self.holds else ():
-            found[f"mean_force_{axis}"] = (
+            labels[f"mean_force_{axis}"] = (
                 f"force per mass that keeps the mean flow along {axis}; mean of the last step"
             )
-        return found
-
-
-def _scalar_of(column: str, body: Body) -> str:
-    return column.removeprefix(f"{body.name}_").removesuffix("_loss")
+        return labels
 
 
 def turned(angles: np.ndarray) -> np.ndarray:

@@ -12,8 +12,7 @@ import numpy as np
 import sympy
 
 from slipstream.case.spectral_case import SpectralTime
-from slipstream.engine.array_types import Array, Comm
-from slipstream.engine.collective import greatest
+from slipstream.engine.array_types import Array
 from slipstream.engine.device import Operation
 from slipstream.engine.errors import InputError
 from slipstream.engine.fft.slab_engine import record_through
@@ -73,10 +72,7 @@ class LinearOperator:
         return negative or any(float(rates.real.max()) > 1e-12 for rates in self._rates)
 
     def _wavevectors(self) -> Iterator[tuple[float, ...]]:
-        """Yield wavevectors along axes, edges and diagonals of the kept modes, and the smallest.
-
-        Their frequencies bound those of the usual waves.
-        """
+        """Yield wavevectors along axes, edges and diagonals of the kept modes, and the smallest."""
         waves = Wavenumbers(self._problem.geometry, self._problem.lengths)
         tried = []
         for axis in reversed(waves.all_axes):
@@ -127,35 +123,10 @@ def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOpera
         raise InputError(f"time.max_step: needed with time.cfl, since {why}")
 
 
-def largest_rate(flow: SpectralStep, linear: LinearOperator, comm: Comm) -> float:
-    """Return the Courant number over the step, ``max(|u|/dx + |v|/dy + |w|/dz) + rate``.
-
-    Collective. The rate is the largest frequency of the model's waves, 0 without waves, or the
-    largest decay rate if decay is not integrated exactly. The velocity is that at the beginning of
-    the last step, whose first substage has measured it at no cost. The result is not-a-number if
-    that velocity, or the state now, is not finite.
-    """
-    rate = greatest(comm, courant_rate(flow)) + linear.explicit_rate
-    return rate if math.isfinite(rate) else math.nan
-
-
-def step_size(rate: float, time: SpectralTime) -> float:
-    """Return the next time step, fixed or from the Courant number, at this `largest_rate`."""
-    if math.isnan(rate):
-        return math.nan
-    if time.step is not None:
-        return time.step
-    assert time.cfl is not None  # a case has one of both
-    step = time.cfl / rate if rate > 0 else math.inf
-    return min(step, time.max_step or math.inf)
-
-
 def stable_courant(problem: SpectralProblem) -> float:
     """Return the Courant number up to which undamped advected waves do not grow.
 
-    A velocity u carries a wave of wavenumber k with the frequency k u: the Courant number times the
-    largest kept k dx. The result is 0 for methods of two substages, with which such waves grow
-    slowly for any step.
+    It is 0 for methods of two substages, with which such waves grow slowly for any step.
     """
     geometry = problem.geometry
     phases = [
@@ -177,7 +148,7 @@ def too_large(courant: float, most: float, time: SpectralTime, now: float) -> li
         return []
     return [
         f"time.step: {time.step:g} has a Courant number above {most:.3g}, where a flow may blow up"
-        f" or lose its waves; a smaller step, or time.cfl in its place: {courant:.3g} at"
+        f" or lose its waves; use a smaller step, or time.cfl instead: {courant:.3g} at"
         f" t = {now:.4g}"
     ]
 
@@ -185,23 +156,22 @@ def too_large(courant: float, most: float, time: SpectralTime, now: float) -> li
 def courant_rate(flow: SpectralStep) -> float:
     """Return max(|u|/dx + |v|/dy + |w|/dz) at the start of the last step, over this rank's points.
 
-    The velocities of the model are added. The result is not-a-number if one of them, or a mode of
-    this rank since then, is not finite.
+    The result is not-a-number if a velocity, or a mode of this rank since then, is not finite.
     """
-    found: list[int] = []
+    maxima: list[int] = []
 
     def largest(bits: Array) -> Operation:
-        return lambda stream: found.append(int(bits.max()))
+        return lambda stream: maxima.append(int(bits.max()))
 
     for tables in flow.tables_on.values():
         device, bits = tables.device, tables.found
         if bits.nbytes <= _BYTES_TO_READ:
-            found.append(int(device.to_host(bits).max()))
+            maxima.append(int(device.to_host(bits).max()))
             continue
         device.synchronize()
         device.run(largest(bits))
         device.synchronize()
-    return float(np.int64(max(found)).view(np.float64))
+    return float(np.int64(max(maxima)).view(np.float64))
 
 
 def record_courant(flow: SpectralStep) -> StepGraph:

@@ -66,7 +66,7 @@ def large_scales(sums: VectorSums, is_plane: bool) -> dict[str, float]:
       integral is 2 / k;
     - ``turnover_time``: T = L / u'.
 
-    Each mode counts with its exact wavenumber, not that of its shell. Undefined scales are 0.
+    Each mode counts with its exact wavenumber, not with its shell. Undefined scales are 0.
     """
     square = _square_velocity(sums, is_plane)
     if not square > 0:
@@ -129,8 +129,8 @@ Balance = tuple[float, float, float, float]
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers energies for their budgets.
 
-    The scales of small eddies need the `viscosity` of the first vector; None omits them. Fields in
-    `set_by_bodies` have no residual, since the energy that bodies add to each is not known.
+    Fields in `set_by_bodies` have no residual, since the energy that bodies add to each is not
+    known.
     """
 
     def __init__(
@@ -177,13 +177,10 @@ class EnergyBudget:
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from the results of `component_sums` and `vector_sums`.
 
-        `means` are the model's, `powers` the powers of forces by field, `bodies`
-        the power of bodies, if there are any, and `motion` the sums of the velocity, from which
-        scales of turbulence follow.
-
-        A residual compares the change of energy since the last call with the losses and gains in
-        between, by the trapezoidal rule; the first is not-a-number. A second call at the same time
-        returns the same.
+        `powers` are those of forces by field, `bodies` the power of bodies, and `motion` the sums
+        of the velocity. A residual compares the change of energy since the last call with losses
+        and gains, by the trapezoidal rule; the first is not-a-number. A second call at the same
+        time returns the same.
         """
         model = self._model
         losses = sum(means[name] for name in model.losses)
@@ -275,11 +272,11 @@ _RESIDUALS = "budget_residual", "residual"
 
 def budgets_of(model: Lowered) -> dict[str, list[str]]:
     """Return the prefixes of the fields with their own budgets, and the gains of each."""
-    found: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
+    budgets: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
     for mean, field in model.gains.items():
         if field:
-            found.setdefault(f"{field}_", []).append(mean)
-    return found
+            budgets.setdefault(f"{field}_", []).append(mean)
+    return budgets
 
 
 def _active(powers: Mapping[str, float], model: Lowered) -> float:
@@ -297,20 +294,14 @@ def budget_kernels(flow: SpectralStep) -> tuple[Kernel, Kernel]:
 
 
 def component_sums(flow: SpectralStep) -> np.ndarray:
-    """Return this rank's share of mean squares, and of their rates of damping and driving.
-
-    The shape is (3, components).
-    """
+    """Return this rank's mean squares, and rates of damping and driving: shape (3, components)."""
     arrays = flow.read_state(), flow.tables.wavenumbers, flow.tables.parameters
     kernels = budget_kernels(flow)
     return _sums_over_rows(flow, 3 * flow.problem.size, kernels[0], *arrays).reshape(3, -1)
 
 
 def vector_sums(flow: SpectralStep, vector: Array, across: int | None = None) -> np.ndarray:
-    """Return this rank's share of `VectorSums`, of a vector or its part in a plane.
-
-    The vector is stored like the fields of a step; `across` is the normal of the plane (0 is x).
-    """
+    """Return this rank's `VectorSums` of a vector, or its part in the plane `across` an axis."""
     arrays = vector, flow.tables.wavenumbers
     kernel, size = budget_kernels(flow)[1], len(VectorSums._fields)
     return _sums_over_rows(flow, size, kernel, *arrays, last=(3 if across is None else across,))

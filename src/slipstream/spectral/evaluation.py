@@ -13,6 +13,7 @@ forward transforms, more is allocated and freed again. The state is not changed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,10 +84,7 @@ class PointFunction:
     expressions: list[sympy.Expr]
 
     def split(self, limit: int) -> list[PointFunction]:
-        """Return functions that sum to this one, each with at most `limit` inputs.
-
-        If a single term needs more, this function is returned whole.
-        """
+        """Return functions that sum to this one, each with at most `limit` inputs, if possible."""
         groups = grouped_terms(self.expressions, limit)
         if any(len(values) > limit for values, _ in groups):
             return [self]
@@ -146,24 +144,24 @@ def point_function(forms: Sequence[Form], mixes: bool = True) -> PointFunction:
         local = sympy.Add(*(f * p for p, f in form.terms.items() if p not in spectral))
         if spectral:
             total = sum_of_form(Form(spectral))
-            same = (value for value, one in sums.items() if one == total)
+            same = (value for value, need in sums.items() if need == total)
             # A name that no field has.
             whole = next(same, Value(f"sum {number}", None))
             sums[whole] = total
             local += whole
         expressions.append(local)
-    values = sorted({value for one in expressions for value in values_in(one)}, key=str)
-    has_positions = any(one.has(*COORDINATES, TIME) for one in expressions)
+    values = sorted({value for need in expressions for value in values_in(need)}, key=str)
+    has_positions = any(need.has(*COORDINATES, TIME) for need in expressions)
     needed: dict[Value, sympy.Expr] = {value: value for value in values}
     if mixes and not has_positions and 1 < len(values) <= _MOST_VALUES:
         needed, expressions = essential_values(expressions)
     inputs = []
-    for one in needed.values():
+    for need in needed.values():
         merged: Sum = {}
-        for value in values_in(one):
+        for value in values_in(need):
             own = sums[value] if value in sums else _sum_of_value(value)
             for base, factor in own.items():
-                merged[base] = merged.get(base, 0) + one.coeff(value) * factor
+                merged[base] = merged.get(base, 0) + need.coeff(value) * factor
         inputs.append(merged)
     return PointFunction(inputs, list(needed), list(expressions))
 
@@ -180,29 +178,7 @@ class Evaluation:
     """An expression of the fields of a simulation that can be evaluated on its state at any time.
 
     All methods but `__init__` are collective. None changes the state, or any bit of later steps.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        The step that holds the state.
-    expression : str, Quantity or number
-        See `quantity_of`.
-    where : str
-        Where the expression comes from, for messages: a key or an argument.
-
-    Attributes
-    ----------
-    quantity : Quantity
-        The quantity that is evaluated.
-    shape : tuple of int
-        The components: () for a scalar, (3,) for a vector, (3, 3) for a tensor.
-    dtype : numpy.dtype
-        Type of the values: real or complex, in the precision of the state.
-
-    Raises
-    ------
-    InputError
-        If the expression is invalid, or has a name that the model lacks.
+    Its values have the components `shape`, () for a scalar, and the type `dtype`.
     """
 
     def __init__(
@@ -226,16 +202,12 @@ class Evaluation:
         pairs = [form.real_and_imaginary() for form in self.quantity.forms]
         parts = list(zip(*pairs, strict=True))
         self._parts: list[Form] = [form for part in parts[: 1 + self.is_complex] for form in part]
-        self._check_differentiable()
-
-    def _check_differentiable(self) -> None:
-        for form in self._parts:
-            for points in form.terms:
-                if sympy.sympify(points).has(sympy.DiracDelta, sympy.Derivative):
-                    raise InputError(
-                        f"{self._where}: {self.quantity.text} differentiates a kink or "
-                        "a jump; accepted: smooth functions"
-                    )
+        for points in itertools.chain(*(form.terms for form in self._parts)):
+            if sympy.sympify(points).has(sympy.DiracDelta, sympy.Derivative):
+                raise InputError(
+                    f"{self._where}: {self.quantity.text} differentiates a kink or a jump;"
+                    " accepted: smooth functions"
+                )
 
     # -- values ------------------------------------------------------------------------------
 
@@ -246,12 +218,12 @@ class Evaluation:
         """
         count = len(self.quantity.forms)
         result = self.flow.device.empty((count, *self._box), self.dtype)
-        for own in self._groups:
+        for group in self._groups:
 
-            def keep(values: Array, plane: int, target: Array = result[own]) -> None:
+            def keep(values: Array, plane: int, target: Array = result[group]) -> None:
                 target[:, plane : plane + values.shape[1]] = values
 
-            self.each_chunk(keep, time, components=own)
+            self.each_chunk(keep, time, components=group)
         return result.reshape(*self.shape, *self._box)
 
     def each_chunk(
@@ -261,60 +233,49 @@ class Evaluation:
         exact: bool = False,
         components: slice = slice(None),
     ) -> None:
-        """Pass all values to a consumer, some planes at a time.
+        """Pass all values to ``consumer(values, plane)``, some planes at a time.
 
-        Parameters
-        ----------
-        consumer : callable
-            ``consumer(values, plane)`` gets values on the device, [component, z, y, x] of `dtype`,
-            for some planes of this rank, beginning with its plane number `plane`. It may change
-            them. Chunks come in any order, on a CPU possibly from several threads.
-        time : float
-            The value of t.
-        exact : bool
-            Whether products, and thus the values, are in double precision for any precision of the
-            state.
-        components : slice
-            The components; all by default.
+        It gets [component, z, y, x] on the device, from this rank's plane `plane` on, and may
+        change them. Chunks come in any order, on a CPU possibly from several threads. `exact`
+        values are in double precision for any precision of the state.
         """
         real = np.dtype(np.float64) if exact else self.flow.problem.real_dtype
         module, count = self.flow.device.array_module, len(self.quantity.forms)
-        own = self._parts[:count][components]
-        half = len(own)
-        own += self._parts[count:][components]
+        forms = self._parts[:count][components]
+        half = len(forms)
+        forms += self._parts[count:][components]
 
         def assembled(values: Sequence[Any], planes: int, plane: int) -> None:
-            chunk = module.empty((len(own), planes, *self._box[1:]), real)
+            chunk = module.empty((len(forms), planes, *self._box[1:]), real)
             for target, one in zip(chunk, values, strict=True):
                 target[...] = one
             consumer(chunk[:half] + 1j * chunk[half:] if self.is_complex else chunk, plane)
 
         first, last, _ = components.indices(count)
-        self._run((first, last), own, assembled, time, real)
+        self._run((first, last), forms, assembled, time, real)
 
     @cached_property
     def _groups(self) -> list[slice]:
         """Groups of components to evaluate together, so that few fields are kept at points."""
         limit, count = len(self.flow.working), len(self.quantity.forms)
         whole = slice(0, count)
-        own = self._parts
-        if len(self._function_of((0, count), own).inputs) <= limit:
+        parts = self._parts
+        if len(self._function_of((0, count), parts).inputs) <= limit:
             return [whole]
-        first, found = 0, []
+        first, groups = 0, []
         held: set[Any] = set()
-        for place in range(count):
-            needed = {v for form in own[place::count] for v in needs_of(form)}
-            if place > first and len(held | needed) > limit:
-                found.append(slice(first, place))
-                first, held = place, set()
+        for component in range(count):
+            needed = {v for form in parts[component::count] for v in needs_of(form)}
+            if component > first and len(held | needed) > limit:
+                groups.append(slice(first, component))
+                first, held = component, set()
             held |= needed
-        return [*found, slice(first, count)]
+        return [*groups, slice(first, count)]
 
     def modes(self, time: float = 0.0) -> Array:
         """Return the Fourier coefficients, [component, kz, ky of this rank, kx], a new array.
 
-        For a complex quantity the real parts of all components come first, then the imaginary
-        parts, as fields are stored. Products lack the modes that dealiasing discards.
+        For a complex quantity the real parts of all components come first, as fields are stored.
         """
         return self.flow.modes_of(self._stored(self._parts, time))
 
@@ -332,40 +293,25 @@ class Evaluation:
     # -- means and spectra -------------------------------------------------------------------
 
     def reduce(self, how: str, comm: Comm = None, time: float = 0.0) -> Any:
-        """Return the mean, the maximum, the minimum or the root mean square over the box.
+        """Return the "mean", "max", "min" or "rms" of each component over the box.
 
-        Values are in double precision and are summed plane by plane in the order of z, so the sum
-        does not depend on the division of planes among ranks.
-
-        Parameters
-        ----------
-        how : str
-            "mean", "max", "min" or "rms"; for a complex quantity "mean" or "rms".
-        comm : mpi4py.MPI.Comm or None
-            The ranks that share the state.
-        time : float
-            What t stands for.
-
-        Returns
-        -------
-        float, complex or numpy.ndarray
-            An array of `shape`, one value per component, or a number for a scalar; the same on all
-            ranks.
+        Planes are summed in the order of z, so the sum does not depend on their division among
+        ranks.
         """
         accepted = ("mean", "rms") if self.is_complex else tuple(REDUCTIONS)
         check_reduction(how, accepted, self._where, self.quantity.kind)
         device, module = self.flow.device, self.flow.device.array_module
         nz, ny, nx = self.flow.problem.geometry.shape
-        found: dict[tuple[int, int], Any] = {}
+        reductions: dict[tuple[int, int], Any] = {}
 
         def reduced(first: int) -> Take:
             def take(values: Array, plane: int) -> None:
                 rows = values.reshape(*values.shape[:2], -1)
                 if how == "rms":
-                    found[first, plane] = (rows * rows.conj()).real.sum(axis=2)
+                    reductions[first, plane] = (rows * rows.conj()).real.sum(axis=2)
                 else:
                     operation = {"mean": module.sum, "max": module.max, "min": module.min}[how]
-                    found[first, plane] = operation(rows, axis=2)
+                    reductions[first, plane] = operation(rows, axis=2)
 
             return take
 
@@ -375,7 +321,7 @@ class Evaluation:
         dtype = np.dtype(np.complex128 if self.is_complex else np.float64)
         planes = np.zeros((len(self.quantity.forms), nz), dtype)
         start = self.flow.problem.geometry.physical_box.start[0]
-        for (first, plane), values in found.items():
+        for (first, plane), values in reductions.items():
             own = device.to_host(values)
             low = start + plane
             planes[first : first + len(own), low : low + own.shape[1]] = own
@@ -394,53 +340,33 @@ class Evaluation:
         return result.reshape(self.shape) if self.shape else result[0].item()
 
     def spectrum(self, comm: Comm = None, time: float = 0.0) -> np.ndarray:
-        """Return the energy spectrum: half the sums of squared modes over shells.
-
-        Its shells are those of `energy_spectrum`; it sums to half the mean square over the box.
-        """
+        """Return half the sums of squared modes over the shells of `energy_spectrum`."""
         return self.cospectrum(self, comm, time) / 2
 
     def cospectrum(self, other: Evaluation, comm: Comm = None, time: float = 0.0) -> np.ndarray:
-        """Return sums over shells of Re(conj(a) . b), adding up to the mean of a . b over the box.
-
-        Parameters
-        ----------
-        other : Evaluation
-            On the same state, with the same number of components.
-        comm : mpi4py.MPI.Comm or None
-            The ranks that share the state.
-        time : float
-            What t stands for.
-        """
+        """Return sums over shells of Re(conj(a) . b), with another evaluation of this state."""
         if self.quantity.kind != other.quantity.kind:
             raise InputError(
                 f"{self._where}: {self.quantity.text} is {self.quantity.kind}, "
                 f"{other.quantity.text} is {other.quantity.kind}; accepted: two of the same kind"
             )
         total = np.zeros(self.flow.wavenumbers.shell_count)
-        pairs = [(whole_sum(mine), whole_sum(theirs)) for mine, theirs in self._pairs(other)]
-        signs = [(self._signs_of([mine]), other._signs_of([theirs])) for mine, theirs in pairs]
-        if any(mine != theirs for mine, theirs in signs):
+        pairs = list(zip(self._parts, other._parts, strict=True))
+        for first_form, second_form in pairs:
+            if self._signs_of([whole_sum(first_form)]) == other._signs_of([whole_sum(second_form)]):
+                continue
             raise InputError(
                 f"{self._where}: one of {self.quantity.text} and {other.quantity.text} is even and"
                 " one odd across the walls (grid.walls); accepted: two of the same"
             )
-        for mine, theirs in self._pairs(other):
-            first = second = self._one_component(mine, time)
+        for first_form, second_form in pairs:
+            first = second = self.flow.modes_of(self._stored([first_form], time))
             if other is not self:
-                second = self._one_component(theirs, time)
+                second = self.flow.modes_of(self._stored([second_form], time))
             total += sums_in_shells(self.flow, first, second, comm)
         return total
 
-    def _pairs(self, other: Evaluation) -> list[tuple[Form, Form]]:
-        return list(zip(self._parts, other._parts, strict=True))
-
-    def _one_component(self, form: Form, time: float) -> Array:
-        result = self._stored([form], time)
-        return self.flow.modes_of(result)
-
-    # -- transforms
-    # ---------------------------------------------------------------------------------
+    # -- transforms --------------------------------------------------------------------------
 
     @property
     def _box(self) -> tuple[int, ...]:
@@ -464,8 +390,8 @@ class Evaluation:
         points, limit = self._function_of(key, forms), len(self.flow.working)
         # Products are summed at the points, if fewer fields are kept there that way.
         is_long = len(points.inputs) - limit > len(forms)
-        *others, last = points.split(limit) if is_long else [points]
-        total = self.flow.device.zeros((len(forms), *self._box) if others else (0,), real)
+        *former, last = points.split(limit) if is_long else [points]
+        total = self.flow.device.zeros((len(forms), *self._box) if former else (0,), real)
 
         def add(values: Sequence[Any], planes: int, plane: int) -> None:
             for target, one in zip(total, values, strict=True):
@@ -475,30 +401,30 @@ class Evaluation:
             add(values, planes, plane)
             take([one[plane : plane + planes] for one in total], planes, plane)
 
-        for one in others:
+        for one in former:
             self._pass(one, add, time, real)
-        self._pass(last, take_sums if others else take, time, real)
+        self._pass(last, take_sums if former else take, time, real)
 
     def _pass(self, points: PointFunction, take: _TakeEach, time: float, real: np.dtype) -> None:
         flow = self.flow
         device, inputs, limit = flow.device, points.inputs, len(flow.working)
         # Sums that contain products are computed first, in separate memory.
-        added = [place for place, one in enumerate(inputs) if one.keys() - set(self._names)]
+        added = [number for number, one in enumerate(inputs) if one.keys() - set(self._names)]
         stored = device.zeros(
             (len(added), *flow.problem.geometry.stored_shape), flow.problem.complex_dtype
         )
-        self._accumulate(stored, [inputs[place] for place in added], time)
+        self._accumulate(stored, [inputs[number] for number in added], time)
         signs = self._signs_of(inputs)
 
         def prepared(low: int, high: int) -> Array:
-            for place in range(low, high):
-                target = flow.working[place - low : place - low + 1]
-                if place in added:
-                    source = stored[added.index(place)]
+            for number in range(low, high):
+                target = flow.working[number - low : number - low + 1]
+                if number in added:
+                    source = stored[added.index(number)]
                     device.run(device.copy(target[0], source))
                 else:
                     target[...] = 0
-                    self._add_linear(target, [inputs[place]])
+                    self._add_linear(target, [inputs[number]])
             device.synchronize()
             return flow.working[: high - low]
 
@@ -602,16 +528,13 @@ class Evaluation:
         device.synchronize()
 
     def _products_of(self, sums: Sequence[Sum]) -> dict[tuple[sympy.Expr, ...], sympy.Expr]:
-        """Return the products to transform forward, by their factors in each sum.
-
-        Products with the same factors are transformed as one.
-        """
-        found: dict[tuple[sympy.Expr, ...], sympy.Expr] = {}
+        """Return the products to transform forward, by their factors in each sum."""
+        products: dict[tuple[sympy.Expr, ...], sympy.Expr] = {}
         for base in dict.fromkeys(base for one in sums for base in one):
             if base not in self._names:
                 factors = tuple(sympy.expand(one.get(base, 0)) for one in sums)
-                found[factors] = found.get(factors, 0) + base
-        return found
+                products[factors] = products.get(factors, 0) + base
+        return products
 
     def _add_linear(self, targets: Array, sums: Sequence[Sum]) -> None:
         flow, state = self.flow, self.flow.read_state()
@@ -636,10 +559,7 @@ def _add_multiple(flow: SpectralStep, target: Array, factor: sympy.Expr, source:
 
 
 def mean_over_box(flow: SpectralStep, name: str, comm: Comm) -> float:
-    """Return the mean over the box that a model defines by a name. Collective.
-
-    Each part needs few fields, which are made in the memory of the stage.
-    """
+    """Return the mean over the box that a model defines by a name. Collective."""
     total, problem, state = 0.0, flow.problem, flow.read_state()
     names, fixed = problem.model.components, problem.fixed
     followed = [problem.parameters[name] for name in problem.model.follows]

@@ -22,17 +22,17 @@ from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 def explanation_of_model(name: str) -> Group:
     """Return the table of a model without a case, and its parameters."""
-    given, lines = {}, []
+    numbers, lines = {}, []
     for key, (kind, default) in models.parameters_of(models.find(name)).items():
         is_whole = getattr(kind, "__origin__", kind) is int
-        given[key] = (1 if is_whole else 1.0) if default is ... else default
+        numbers[key] = (1 if is_whole else 1.0) if default is ... else default
         called = "whole number" if is_whole else "number"
         lines.append(f"{key} ({called}{'' if default is ... else f', {default}'})")
     parameters = Text(
         f"parameters: {', '.join(lines) or 'none'}; the terms of "
         "parameters that are 0 by default are not shown"
     )
-    return Group(_table(name, models.lowered(name, given)), parameters)
+    return Group(_table(name, models.lowered(name, numbers)), parameters)
 
 
 def explanation_of_case(case: SpectralCase) -> Group:
@@ -45,9 +45,9 @@ def explanation_of_case(case: SpectralCase) -> Group:
     memory += bytes_of_averages(problem, simulation.placement)
     lines = [
         f"{problem.method.name}: {substages} substages of {model.transforms} real transforms",
-        "a substage: one pass over planes (transforms in y and x, products), one over columns "
+        "per substage: one pass over planes (transforms in y and x, products), one over columns "
         "(z, rates, substage)",
-        f"memory on one rank ({device.name}): {memory / points:.1f} bytes a point, "
+        f"memory on one rank ({device.name}): {memory / points:.1f} bytes per point, "
         f"{memory / 2**30:.3g} GiB",
     ]
     return Group(_table(case.equation.model, model), *map(Text, lines))
@@ -57,7 +57,7 @@ def _table(name: str, model: Lowered) -> Table:
     # Names come from a file, perhaps one by somebody else.
     count, least = model.transforms, model.least_transforms
     bound = f", at least {least} in any notation" if least < count else ", the fewest possible"
-    title = Text(printable(f"{name}: {count} real transforms a substage{bound}"), "italic")
+    title = Text(printable(f"{name}: {count} real transforms per substage{bound}"), "italic")
     table = Table(title=title, box=box.HORIZONTALS, show_header=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
@@ -102,7 +102,11 @@ def explained(model: Lowered) -> Iterator[tuple[str, str, str]]:
     for name, function in model.follows.items():
         yield "at each step", name, _text(function)
     if averages is not None:
-        yield "averages", ", ".join(averages.pairs), f"{averages.transforms} real transforms a step"
+        yield (
+            "averages",
+            ", ".join(averages.pairs),
+            f"{averages.transforms} real transforms per step",
+        )
     for first in model.vectors:
         yield "projection", model.components[first].field, "without its gradient part"
 
@@ -111,14 +115,16 @@ def _text(expression: sympy.Expr) -> str:
     return str(expression).replace("**", "^")
 
 
-def _rate(model: Lowered, own: int) -> str:
+def _rate(model: Lowered, component: int) -> str:
     products = sum(
-        factor * sympy.Symbol(f"T{number}") for number, factor in enumerate(model.multipliers[own])
+        factor * sympy.Symbol(f"T{number}")
+        for number, factor in enumerate(model.multipliers[component])
     )
     linear = sum(
-        _of_square(factor) * model.components[other] for other, factor in model.linear[own].items()
+        _of_square(factor) * model.components[other]
+        for other, factor in model.linear[component].items()
     )
-    constant = model.constant[own] * sympy.Symbol("[k = 0]")
+    constant = model.constant[component] * sympy.Symbol("[k = 0]")
     return _text(sympy.collect(products, sympy.I) + linear + constant)
 
 

@@ -65,17 +65,17 @@ class Derived:
 
 def fields_of(model: Lowered) -> dict[str, Quantity]:
     """Return the fields of a model, and their components, as quantities by name."""
-    found: dict[str, Quantity] = {}
+    fields: dict[str, Quantity] = {}
     values = model.unknowns
     for name, first in model.complexes:
         real, imaginary = (values[place] for place in (first, first + 1))
-        found[name] = Quantity([Form({real: sympy.Integer(1), imaginary: IMAGINARY})], name)
+        fields[name] = Quantity([Form({real: sympy.Integer(1), imaginary: IMAGINARY})], name)
     for part in field_parts(model):
         own = values[part.first : part.first + part.size]
-        found[part.name] = Quantity([Form({v: sympy.Integer(1)}) for v in own], part.name)
+        fields[part.name] = Quantity([Form({v: sympy.Integer(1)}) for v in own], part.name)
     for value in values:
-        found[str(value)] = Quantity([Form({value: sympy.Integer(1)})], str(value))
-    return found
+        fields[str(value)] = Quantity([Form({value: sympy.Integer(1)})], str(value))
+    return fields
 
 
 def vector_potential(field: Quantity) -> Quantity:
@@ -119,8 +119,8 @@ def enstrophy_production(velocity: Quantity) -> Quantity:
 def pressure(model: Lowered, velocity: Quantity) -> Quantity:
     """Return the pressure that keeps the velocity free of divergence, over the density.
 
-    Its Laplacian is the divergence of the right-hand side as written, so rotation, buoyancy,
-    magnetic tension and mean shear contribute. The forces of a case do not: they are solenoidal.
+    Its Laplacian is the divergence of the right-hand side as written; the forces of a case are
+    solenoidal.
     """
     place = [value.field for value in model.unknowns].index(velocity.text)
     rate = Quantity(list(model.rates[place : place + 3]), f"rate of {velocity.text}")
@@ -225,30 +225,39 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
     def in_roles(make: Callable[[Fields], Quantity]) -> Callable[[Fields], Quantity]:
         return lambda f: make({role: (of_plane | dict(f))[name] for role, name in roles.items()})
 
-    found = {
+    derived = {
         name: Derived(f"{name} in the plane", in_roles(operator.itemgetter(name)), (), rank=1)
         for name in of_plane
     }
-    found |= {
+    derived |= {
         name: replace(one, make=in_roles(one.make))
         for name, one in DERIVED.items()
         if set(one.needs) <= set(roles)
     }
     firsts = {model.unknowns[first].field for first in model.vectors}
     if roles.get("velocity") in firsts:
-        found["pressure"] = Derived(
+        derived["pressure"] = Derived(
             "kinematic pressure, without its mean",
             in_roles(lambda f: pressure(model, f["velocity"])),
             _FLOW,
         )
     for name, _ in model.complexes:
-        found |= _of_complex(name)
-    found |= {
+        derived |= _of_complex(name)
+    derived |= {
         part: component
-        for name, one in found.items()
+        for name, one in derived.items()
         for part, component in _components(name, one).items()
     }
-    return {name: one for name, one in found.items() if name not in fields}
+    return {name: one for name, one in derived.items() if name not in fields}
+
+
+def _of_complex(name: str) -> dict[str, Derived]:
+    return {
+        f"{name}_density": Derived(f"|{name}|^2", lambda f: abs2(f[name]), (name,)),
+        f"{name}_phase": Derived(
+            f"phase of {name}, from -pi to pi", lambda f: _phase(f[name]), (name,)
+        ),
+    }
 
 
 def _components(name: str, whole: Derived) -> dict[str, Derived]:
@@ -267,15 +276,6 @@ def _components(name: str, whole: Derived) -> dict[str, Derived]:
             is_component=True,
         )
         for number, component in enumerate(component_names(name, whole.rank))
-    }
-
-
-def _of_complex(name: str) -> dict[str, Derived]:
-    return {
-        f"{name}_density": Derived(f"|{name}|^2", lambda f: abs2(f[name]), (name,)),
-        f"{name}_phase": Derived(
-            f"phase of {name}, from -pi to pi", lambda f: _phase(f[name]), (name,)
-        ),
     }
 
 
@@ -302,7 +302,7 @@ _CONSTANTS: dict[str, Quantity] = {
 }
 # The most terms that products of sums, and derivatives of products, may expand to.
 _MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 4, 12
-# The highest order of derivatives: that of the highest hyperviscosity.
+# The highest order of derivatives: the order of the highest hyperviscosity.
 _HIGHEST_ORDER = 16
 # The order of the derivative that an operator takes.
 _ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
@@ -313,27 +313,9 @@ Part: TypeAlias = Quantity | sympy.Expr
 def quantity_of(
     expression: str | Quantity | float, problem: SpectralProblem, where: str = "expression"
 ) -> Quantity:
-    """Return an expression as a quantity of the fields of a problem's model.
+    """Return an expression as a quantity of the fields of a problem's model, or raise `InputError`.
 
-    Parameters
-    ----------
-    expression : str, Quantity or number
-        Text such as ``"dot(velocity, curl(velocity))"``, or a name of `accepted_names`; or a
-        quantity of fields made as in a model, such as ``curl(Vector("velocity"))``.
-    problem : SpectralProblem
-        The problem whose model has the fields, and which has the parameters.
-    where : str
-        Where the expression comes from, for messages: a key or an argument.
-
-    Returns
-    -------
-    Quantity
-        A scalar, vector or tensor, possibly complex.
-
-    Raises
-    ------
-    InputError
-        If it is invalid, or has a name that the model lacks.
+    Text may have the names of `accepted_names`; `where` is the key or argument, for messages.
     """
     if isinstance(expression, str):
         parsed = _parsed(expression, problem.model, tuple(problem.parameters), where)
@@ -385,7 +367,7 @@ def listed_names(model: Lowered) -> str:
 @functools.lru_cache(REMEMBERED)
 def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) -> Quantity:
     try:
-        found = as_quantity(_Reader(model, parameters).read(syntax_of(text)))
+        quantity = as_quantity(_Reader(model, parameters).read(syntax_of(text)))
     except Refused as reason:
         raise InputError(f"{where}: {shown(text)} {reason}") from None
     except InputError as error:
@@ -397,7 +379,7 @@ def _parsed(text: str, model: Lowered, parameters: tuple[str, ...], where: str) 
         ) from None
     # Pictures and files name it as its author does.
     own = " ".join(text.split())
-    return found if found.text == own else Quantity(found.forms, own, found.parts)
+    return quantity if quantity.text == own else Quantity(quantity.forms, own, quantity.parts)
 
 
 class _Reader:
@@ -585,19 +567,15 @@ def _check_product(*parts: Part) -> None:
     for part in parts:
         if isinstance(part, Quantity):
             terms *= max(map(_terms, part.forms))
-            for form in part.forms:
-                _check_orders(form)
+            for points, factor in (term for form in part.forms for term in form.terms.items()):
+                # The chain rule makes high derivatives of products long.
+                is_product = not isinstance(points, Value) and has_waves(factor)
+                if is_product and _degree(factor) > _MOST_ORDERS:
+                    raise Refused(
+                        f"multiplies a derivative of a product of an order beyond {_MOST_ORDERS}"
+                    )
     if terms > 4 * _MOST_TERMS:
         raise Refused(f"has more than {_MOST_TERMS} terms once multiplied out")
-
-
-def _check_orders(form: Form) -> None:
-    """Refuse high derivatives of products, which the chain rule makes long."""
-    for points, factor in form.terms.items():
-        if isinstance(points, Value) or not has_waves(factor):
-            continue
-        if _degree(factor) > _MOST_ORDERS:
-            raise Refused(f"multiplies a derivative of a product of an order beyond {_MOST_ORDERS}")
 
 
 # -- quantities made in Python --------------------------------------------------------------------

@@ -37,10 +37,7 @@ POWERS, _SEGMENT, _COPIES = 7, 4096, 64
 def set_formulas(
     flow: SpectralStep, formulas: Mapping[str, Callable[..., Any]], key: str, comm: Comm
 ) -> list[str]:
-    """Set the components of the state to formulas, those without to 0; return warnings.
-
-    Collective, like all functions here.
-    """
+    """Set the components of the state to formulas, those without to 0; return warnings."""
     components = flow.problem.model.components
     functions = [formulas.get(str(value)) for value in components]
     set_points(flow, flow.state, functions, flow.problem.signs)
@@ -115,19 +112,16 @@ def to_points(
 def finite_variances(
     flow: SpectralStep, fields: Any, first: int, key: str, comm: Comm
 ) -> np.ndarray:
-    """Return the variances of fields; refuse values that are not finite. Collective.
-
-    The fields are new values of the components of the state from `first` on.
-    """
+    """Return the variances of new values of fields, which must be finite. Collective."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = variances(flow, flow.modes_of(fields), comm)
-    for value, square in zip(flow.problem.model.unknowns[first:], found, strict=False):
+        squares = variances(flow, flow.modes_of(fields), comm)
+    for value, square in zip(flow.problem.model.unknowns[first:], squares, strict=False):
         if not np.isfinite(square):
             raise InputError(
                 f"{key}: {value} is not a finite number at all points, or exceeds the range of "
                 f"{flow.problem.real_dtype}"
             )
-    return found
+    return squares
 
 
 def fit(
@@ -138,11 +132,10 @@ def fit(
     comm: Comm,
     before: np.ndarray | None = None,
 ) -> list[str]:
-    """Remove from fields what the state cannot represent; return warnings of the loss.
+    """Remove from fields what the state cannot represent; return warnings of the loss. Collective.
 
-    They are new values of the components of the state from `first` on; `before` are their
-    variances, if known. Values that are not finite, or would be lost entirely, are refused.
-    Collective.
+    They are new values of the components of the state from `first` on. Values that are not finite,
+    or would be lost entirely, are refused.
     """
     problem, warnings = flow.problem, []
     unknowns = problem.model.unknowns[first : first + len(fields)]
@@ -172,11 +165,10 @@ def set_values(
     first: int = 0,
     writer: PointWriter | None = None,
 ) -> list[str]:
-    """Set components of the state, from `first` on, to values at the points.
+    """Set components of the state to values at the points; return warnings. Collective.
 
-    Collective. The values [component, z of this rank, y, x] are on the host or the device. Returns
-    warnings of losses. Refused values leave the state unchanged. A `writer` of these components of
-    the stage saves the recording of the transform.
+    Refused values leave the state unchanged. A `writer` of these components of the stage saves the
+    recording of the transform.
     """
     target = flow.stage[first : first + len(values)]
     signs = flow.problem.signs[first : first + len(values)]
@@ -189,11 +181,7 @@ def set_values(
 
 
 class PointWriter:
-    """Sets some spectral fields to the transforms of values at this rank's points. Collective.
-
-    The transform is recorded once, as in `PointReader`. Values are copied to the device chunk by
-    chunk, and summed there.
-    """
+    """Sets spectral fields to the transforms of values at points, recorded once. Collective."""
 
     def __init__(self, flow: SpectralStep, target: Array, signs: Sequence[int]) -> None:
         self._sources: list[Array] = []
@@ -239,10 +227,7 @@ def sum_kernel(flow: SpectralStep) -> Kernel:
 
 
 class PointReader:
-    """Reads some spectral fields at this rank's points, any number of times. Collective.
-
-    The transform is recorded once: on small grids recording takes longer than running.
-    """
+    """Reads some spectral fields at this rank's points, recorded once. Collective."""
 
     def __init__(self, flow: SpectralStep, fields: Array, signs: Sequence[int] = ()) -> None:
         # The recorded step has no reference to its owner: dropped simulations are freed
@@ -299,19 +284,7 @@ class Binning:
 class PointSums:
     """Sums over the box of powers of fields, and their counts by bins. Its methods are collective.
 
-    The transform is recorded once. Segments of chunks are summed in order, so the sums are the same
-    in every run.
-
-    Parameters
-    ----------
-    flow : SpectralStep
-        The step that holds the fields; kernels run on its device.
-    spectral : array
-        Spectral fields, in memory that is not freed or moved.
-    signs : sequence of int
-        Signs of the fields between walls.
-    bins : int
-        Number of bins of each field; 0 for powers alone.
+    Segments of chunks are summed in order, so the sums are the same in every run.
     """
 
     def __init__(
@@ -395,15 +368,15 @@ def bind_bins(
     """
     device, size = flow.device, math.prod(values.shape[1:])
     variables, (first, *rest) = len(bins), bins
-    others, all_bins = len(values) // sets - variables, math.prod(bins)
+    averaged, all_bins = len(values) // sets - variables, math.prod(bins)
     # Summing the copies takes less time than counting.
     copies = max(1, min(_COPIES, size // max(_SEGMENT, all_bins)))
     length = -(-size // copies)
-    table = device.zeros((copies, sets, 1 + others, all_bins), np.int64)
+    table = device.zeros((copies, sets, 1 + averaged, all_bins), np.int64)
     operation = point_kernel(flow, "sums_in_bins_of_values", values.dtype).bind(
         RowLaunch(copies * sets, length),
         *(values, edges[0], edges[1], edges[0] if scales is None else scales, table),
-        *(sets, variables, others, first, math.prod(rest), copies, length, size),
+        *(sets, variables, averaged, first, math.prod(rest), copies, length, size),
         values.strides[0] // values.itemsize,
     )
     return table, operation
@@ -423,11 +396,9 @@ def sum_over_points(
     comm: Comm,
     signs: Sequence[int],
 ) -> np.ndarray:
-    """Return sums over the box, from a function of some planes. Collective.
+    """Return the sum over the box of ``function(fields, module)`` of some planes each. Collective.
 
-    ``function(fields, module)`` gets some planes of each field, in double precision, and returns an
-    array of sums of the given shape. Chunks are summed in order, so the sum is the same in every
-    run.
+    Chunks are summed in order, so the sum is the same in every run.
     """
     device, module = flow.device, flow.device.array_module
     chunks: dict[int, list[Any]] = {}
@@ -452,11 +423,11 @@ def sum_over_points(
 
 
 def _lost_modes(
-    flow: SpectralStep, own: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
+    flow: SpectralStep, local_sums: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
 ) -> list[str]:
     """Return warnings of the share of values, with these sums, that dealiasing discards."""
     warnings, points = [], math.prod(flow.problem.geometry.shape)
-    sums, squares = sum_over_ranks(comm, own).T / points
+    sums, squares = sum_over_ranks(comm, local_sums).T / points
     unknowns = flow.problem.model.unknowns[first:]
     for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
         whole = square - mean**2

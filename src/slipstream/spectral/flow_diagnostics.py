@@ -30,9 +30,9 @@ from slipstream.spectral.energy_budget import (
     kolmogorov_length,
     vector_sums,
 )
-from slipstream.spectral.forcing import forced_fields, key_of, powers_of_linear_forces
+from slipstream.spectral.forcing import forced_fields, powers_of_linear_forces
 from slipstream.spectral.kept_modes import Wavenumbers
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, vectors_of
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, key_of, vectors_of
 from slipstream.spectral.spectrum import box_means, energy_spectrum
 
 if TYPE_CHECKING:
@@ -59,20 +59,22 @@ _OWN_BUDGET = {
     "dissipation": "rate at which linear terms that damp take energy of {} away",
     "driving": "rate at which linear terms that amplify add energy to {}",
     "injection": "power of forces on {}",
-    "residual": "residual of the budget of {}, as budget_residual is that of the energy",
+    "residual": "residual of the budget of {}, as budget_residual for the energy",
 }
 # The endings of the columns and the spectrum of a scalar.
 OF_SCALARS = ("energy", "spectrum", "production", *_OWN_BUDGET)
-# Labels of scales, by whether the flow is two-dimensional.
+# Labels of scales, for any flow, and by whether it is two-dimensional.
+_ALL_SCALES = {
+    "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
+    "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
+    "viscosity",
+}
 _SCALES = {
     False: {
         "rms_velocity": "root mean square u' of a velocity component, without the mean",
         "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum of E(k)/k",
-        "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
         "taylor_scale": "transverse Taylor scale, u' sqrt(15 viscosity / eps), "
         "eps = 2 viscosity enstrophy",
-        "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
-        "viscosity",
         "kolmogorov_scale": "Kolmogorov length (viscosity^3 / eps)^(1/4), eps = 2 viscosity "
         "enstrophy",
         "kolmogorov_time": "Kolmogorov time sqrt(viscosity / eps), eps = 2 viscosity enstrophy",
@@ -83,11 +85,8 @@ _SCALES = {
         "mean",
         "integral_scale": "longitudinal integral scale L in two dimensions, 2/u'^2 times the sum "
         "of E(k)/k",
-        "turnover_time": "turnover time of the large eddies, integral scale over rms velocity",
         "taylor_scale": "transverse Taylor scale in two dimensions, u' sqrt(8 viscosity / eps), "
         "eps = 2 viscosity enstrophy",
-        "taylor_reynolds": "Taylor-scale Reynolds number, rms velocity times Taylor scale over "
-        "viscosity",
         "kraichnan_scale": "Kraichnan length (viscosity^3 / chi)^(1/6), chi = 2 viscosity "
         "palinstrophy",
         "kraichnan_time": "Kraichnan time chi^(-1/3), chi = 2 viscosity palinstrophy",
@@ -109,7 +108,7 @@ def labels_of(
 ) -> dict[str, str]:
     """Return the long names of the diagnostics and spectra of a model."""
     labels = {name: text for name, text in _LABELS.items() if "{}" not in text}
-    labels |= _SCALES[is_plane]
+    labels |= _ALL_SCALES | _SCALES[is_plane]
     if is_forced:
         labels["injection"] = "power of forces, mean of force times field"
     if has_driving:
@@ -165,19 +164,12 @@ def pictures_of(
     passive: Sequence[str] = (),
     forces: Sequence[str] = (),
 ) -> PictureChoice:
-    """Return the pictures of a run: curls, the density of a complex field, or a scalar.
-
-    Curves against time are energies, dissipation and injection, or the means of a model without
-    vectors, and the `forces` on bodies. Where `plane_vectors` follow from scalars, the spectra are
-    those of the vectors, since the energy of the scalars is not that of the flow. `flat` is the
-    axis that a plane flow does not depend on, None for other flows; spectra end at the `cutoff`.
-    `passive` fields do not count in the energy.
-    """
+    """Return the pictures of a run: curls, the density of a complex field, or a scalar."""
     vectors = [field for field in fields if field.is_vector]
     # The two parts of a wave function are drawn as one: its phase turns one into the other.
     parts = fields if 1 < len(fields) <= _MOST_PARTS and not densities else []
     active = [field for field in fields if field.name not in passive]
-    if len(active) == 1:  # the energy of the only field is that of all
+    if len(active) == 1:  # the energy of the only field is the energy of all
         parts = [field for field in parts if field not in active]
     energies = ("energy", *(f"{field.name}_energy" for field in parts))
     has_energy = bool(vectors) or not means
@@ -234,10 +226,7 @@ def pictures_of(
 
 
 def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
-    """Return the names of the curls that are written and drawn, with their vectors.
-
-    They are the vorticity of the first vector, and the current density of a magnetic field.
-    """
+    """Return the names of the curls that are written and drawn, with their vectors."""
     vectors = [field for field in fields if field.is_vector]
     magnetic = [field for field in vectors[1:] if field.is_magnetic]
     found = dict(zip(["vorticity"], vectors, strict=False))
@@ -247,10 +236,7 @@ def drawn_curls(fields: list[FieldParts]) -> dict[str, FieldParts]:
 def _planes(
     fields: list[FieldParts], densities: list[str], flat: str, scalars: int
 ) -> tuple[PlaneChoice, ...]:
-    """Return the planes to draw; curls of plane flows have one component.
-
-    Without vectors it is the first density or scalar, or those `scalars` from which vectors follow.
-    """
+    """Return the planes to draw; curls of plane flows have one component."""
     curls = drawn_curls(fields)
     if not curls:
         names = [*densities[:1], *(field.name for field in fields)][: max(1, scalars)]
@@ -284,17 +270,14 @@ _REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
 
 
 class FlowDiagnostics:
-    """Measures the state of a simulation, and remembers earlier measurements.
-
-    Energy budgets compare a state with the last one that was measured.
-    """
+    """Measures the state of a simulation, and remembers earlier measurements."""
 
     def __init__(self, simulation: SpectralSimulation) -> None:
         # A weak reference: the simulation owns this object.
         self._simulation: SpectralSimulation = weakref.proxy(simulation)
         self._comm = simulation.comm
         self._check_scalar_names()
-        self._check_cospectra()
+        self._pairs = self._checked_pairs()
 
     @property
     def _problem(self) -> SpectralProblem:
@@ -371,17 +354,17 @@ class FlowDiagnostics:
             if powers is not None and velocity is not None:
                 powers = {**powers, velocity.name: powers.get(velocity.name, 0.0) + held}
         gains = powers, motion, of_bodies
-        found = self._budget.update(self._simulation.time, squares, vectors, means, *gains)
+        numbers = self._budget.update(self._simulation.time, squares, vectors, means, *gains)
         if self._problem.mirror is not None:
             # Between walls a flow and its mirror image have opposite helicities.
-            found = {name: one for name, one in found.items() if not name.endswith("helicity")}
+            numbers = {name: one for name, one in numbers.items() if not name.endswith("helicity")}
         names = (*LARGE, *SMALL[bool(self.flat_axis)])
-        self._scales = {name: found[name] for name in names if name in found}
-        self._note_resolution(found.get("kmax_eta", 0.0))
+        self._scales = {name: numbers[name] for name in names if name in numbers}
+        self._note_resolution(numbers.get("kmax_eta", 0.0))
         if self._problem.wire is not None:
-            found["wire_error"] = error = self._simulation.wire_error()
+            numbers["wire_error"] = error = self._simulation.wire_error()
             self._largest_wire_error = max(error, self._largest_wire_error)
-        return found | columns | means
+        return numbers | columns | means
 
     @property
     def _velocity(self) -> FieldParts | None:
@@ -432,14 +415,14 @@ class FlowDiagnostics:
         vector = next((field for field in self._fields if field.is_vector), None)
         for number, (settings, field) in enumerate(zip(tables, fields, strict=True)):
             if settings.power is not None and field == vector:
-                total, key = total + settings.power, key_of(tables, number)
+                total, key = total + settings.power, key_of("forcing", tables, number)
         return total, key
 
     @property
     def given_injection(self) -> float | None:
         """The power of all forces of the flow, if it is given."""
-        is_given = [settings.power is not None for settings in self._simulation.case.forcing]
-        return self._injected()[0] or None if is_given and all(is_given) else None
+        powers = [settings.power for settings in self._simulation.case.forcing]
+        return self._injected()[0] or None if powers and None not in powers else None
 
     def _note_resolution(self, kmax_eta: float) -> None:
         """Remember the resolution of the smallest eddies, 0 if there are none. Warn once."""
@@ -463,16 +446,16 @@ class FlowDiagnostics:
 
     def findings(self) -> dict[str, Fact]:
         """Return the last scales, the resolution, and the error of exchanges."""
-        found = {}
+        facts = {}
         for name, title in _SHOWN_SCALES.items():
             if self._scales.get(name):
-                found[title] = Fact(self._scales[name], "", **self._scales)
+                facts[title] = Fact(self._scales[name], "", **self._scales)
         if self._problem.wire is not None:
-            found["largest wire error"] = Fact(self._largest_wire_error, wire=self._problem.wire)
+            facts["largest wire error"] = Fact(self._largest_wire_error, wire=self._problem.wire)
         least, time = self._least_resolved
         if least < 1:
-            found["least kmax_eta"] = Fact(least, time=time)
-        return found
+            facts["least kmax_eta"] = Fact(least, time=time)
+        return facts
 
     def _powers(self, squares: np.ndarray) -> dict[str, float] | None:
         """Return the powers of forces by field, "" for the model's own; None without any.
@@ -485,13 +468,13 @@ class FlowDiagnostics:
         tables = simulation.case.forcing
         fields = forced_fields(tables, self._fields, self._problem.model)
         powers = dict.fromkeys(("", *(field.name for field in fields)), 0.0)
-        found: dict[int | None, float] = {}
+        by_table: dict[int | None, float] = {}
         if simulation.forcing:
             simulation.forcing.measure(simulation.time)
-            found |= simulation.forcing.powers
+            by_table |= simulation.forcing.powers
         if self._problem.written is not None:
-            found |= powers_of_linear_forces(tables, self._flow, fields, squares, self._comm)
-        for number, power in found.items():
+            by_table |= powers_of_linear_forces(tables, self._flow, fields, squares, self._comm)
+        for number, power in by_table.items():
             powers["" if number is None else fields[number].name] += power
         if any(uniform):
             modes = self._flow.modes_of(self._flow.read_state())
@@ -540,10 +523,7 @@ class FlowDiagnostics:
         return flat[0] if len(flat) == 1 else ""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the energy spectrum, which sums to the energy, and spectra of several fields.
-
-        Vectors that follow from scalars in a plane have spectra too.
-        """
+        """Return the energy spectrum, which sums to the energy, and spectra of several fields."""
         ranges = {"energy_spectrum": (0, self._problem.model.active)}
         if len(self._fields) > 1:
             for field in self._fields:
@@ -584,18 +564,6 @@ class FlowDiagnostics:
             for name, (first, second, key) in self._pairs.items()
         }
 
-    @property
-    def _pairs(self) -> dict[str, tuple[str, str, str]]:
-        pairs = enumerate(self._simulation.case.output.cospectra, 1)
-        return {
-            f"{plain_name(first)}_{plain_name(second)}_cospectrum": (
-                first,
-                second,
-                f"output.cospectra[{number}]",
-            )
-            for number, (first, second) in pairs
-        }
-
     def _check_scalar_names(self) -> None:
         """Refuse scalars whose name, columns or spectra are taken."""
         scalars = self._simulation.case.scalars
@@ -603,34 +571,39 @@ class FlowDiagnostics:
             return
         from slipstream.spectral.expressions import names_of_language
 
-        model, own = self._problem.model, {one.name for one in scalars}
-        others = [field for field in self._fields if field.name not in own]
-        gains = {mean: name for mean, name in model.gains.items() if name not in own}
+        model, scalar_names = self._problem.model, {one.name for one in scalars}
+        other_fields = [field for field in self._fields if field.name not in scalar_names]
+        gains = {mean: name for mean, name in model.gains.items() if name not in scalar_names}
         flow = replace(model, passive=(), gains=gains)
-        columns = {*labels_of(others, flow, True, True, bool(self.flat_axis)), "time", "step"}
+        columns = {*labels_of(other_fields, flow, True, True, bool(self.flat_axis)), "time", "step"}
         columns |= {*model.follows}
         columns |= {name for name in model.means if name not in model.gains or name in gains}
-        columns |= {f"{one.name}_{ending}" for one in others for ending in ("energy", "spectrum")}
+        columns |= {
+            f"{one.name}_{ending}" for one in other_fields for ending in ("energy", "spectrum")
+        }
         taken = {*columns, *self._problem.parameters, *names_of_language(model)}
-        taken |= {str(one) for one in model.unknowns if one.field not in own}
+        taken |= {str(one) for one in model.unknowns if one.field not in scalar_names}
         for number, name in enumerate(one.name for one in scalars):
             if name in taken or columns & {f"{name}_{ending}" for ending in OF_SCALARS}:
-                key = "scalars" if len(scalars) == 1 else f"scalars[{number + 1}]"
+                key = key_of("scalars", scalars, number)
                 raise InputError(
                     f"{key}.name: {name!r} is taken, by a coordinate, function, quantity, parameter"
                     " or column of this model; accepted: another name"
                 )
 
-    def _check_cospectra(self) -> None:
-        """Refuse co-spectra of unknown fields, or of two of different kinds."""
-        if not self._pairs:
-            return
-        from slipstream.spectral.expressions import quantity_of
+    def _checked_pairs(self) -> dict[str, tuple[str, str, str]]:
+        """Return the requested co-spectra by name: two expressions of a kind, and their key."""
+        pairs = {}
+        for number, (first, second) in enumerate(self._simulation.case.output.cospectra, 1):
+            from slipstream.spectral.expressions import quantity_of
 
-        for first, second, key in self._pairs.values():
-            kinds = [quantity_of(one, self._problem, key).kind for one in (first, second)]
+            key = f"output.cospectra[{number}]"
+            kinds = [quantity_of(text, self._problem, key).kind for text in (first, second)]
             if kinds[0] != kinds[1]:
                 raise InputError(
                     f"{key}: {first!r} is {kinds[0]}, {second!r} is {kinds[1]}; accepted: two of a"
                     " kind"
                 )
+            name = f"{plain_name(first)}_{plain_name(second)}_cospectrum"
+            pairs[name] = first, second, key
+        return pairs

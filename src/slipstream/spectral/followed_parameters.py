@@ -52,13 +52,13 @@ def problem_of_averages(problem: SpectralProblem) -> SpectralProblem | None:
 
 def bytes_of_averages(problem: SpectralProblem, placement: Placement) -> int:
     """Return the bytes that fields and sums add to those of the step."""
-    own, averages = problem_of_averages(problem), problem.model.averages
-    if own is None or averages is None:
+    averaged, averages = problem_of_averages(problem), problem.model.averages
+    if averaged is None or averages is None:
         return 0
-    shared = own.complex_dtype.itemsize * math.prod(own.geometry.stored_shape)
-    shared *= own.size + own.stage_size + own.size * own.method.has_total
-    added = dataclasses.replace(placement, problem=own).in_core_bytes - shared
-    rows = len(own.geometry.ranges) * math.prod(own.geometry.spectral_box.shape[:2])
+    shared = averaged.complex_dtype.itemsize * math.prod(averaged.geometry.stored_shape)
+    shared *= averaged.size + averaged.stage_size + averaged.size * averaged.method.has_total
+    added = dataclasses.replace(placement, problem=averaged).in_core_bytes - shared
+    rows = len(averaged.geometry.ranges) * math.prod(averaged.geometry.spectral_box.shape[:2])
     return added + 8 * rows * len(averages.pairs)
 
 
@@ -81,13 +81,13 @@ class FollowedParameters:
         self._numbers = [one for one in parameters_in(values) if str(one) not in self._names]
         self._function = array_function((*symbols, *self._numbers), values)
         self.transforms = averages.transforms if averages else 0
-        own = problem_of_averages(problem)
-        if own is None or averages is None:
+        averaged = problem_of_averages(problem)
+        if averaged is None or averages is None:
             return
         self._averages = averages
-        self._step = SpectralStep(own, flow.device, transport, shares=flow)
-        nz, ny, _ = own.geometry.spectral_box.shape
-        shape = len(own.geometry.ranges), nz, ny, len(self._names)
+        self._step = SpectralStep(averaged, flow.device, transport, shares=flow)
+        nz, ny, _ = averaged.geometry.spectral_box.shape
+        shape = len(averaged.geometry.ranges), nz, ny, len(self._names)
         self._sums = flow.device.zeros(shape, np.float64)
         self._graph = commit(self._recorded(), schedule)
 
@@ -143,17 +143,17 @@ class FollowedParameters:
 
     def find(self) -> dict[str, float]:
         """Return the numbers of the parameters, by name, for the state as it is."""
-        flow, found = self._flow, np.zeros(0)
+        flow, averages = self._flow, np.zeros(0)
         if self._names:
             flow.device.synchronize()
             self._graph.run()
             flow.device.synchronize()
             rows = self._sums.reshape(-1, len(self._names))
-            found = sum_over_ranks(self._comm, sum_of_rows(flow.device, rows))
+            averages = sum_over_ranks(self._comm, sum_of_rows(flow.device, rows))
         numbers = [flow.problem.parameters[str(one)] for one in self._numbers]
         with np.errstate(all="ignore"):
-            values = self._function(*found, *map(np.float64, numbers))
-        known = bool(np.isfinite(found).all())
+            values = self._function(*averages, *map(np.float64, numbers))
+        known = bool(np.isfinite(averages).all())
         return {
             name: float(value) if np.isfinite(value) or not known else 0.0
             for name, value in zip(self._follows, values, strict=True)
@@ -170,7 +170,7 @@ def cutoff_warnings(problem: SpectralProblem) -> list[str]:
         return []
     return [
         f"equation.cutoff: {cutoff:g}, but the grid keeps wavenumbers up to {largest:.6g}:"
-        " the eddy viscosity is that of another grid; use this number"
+        " the eddy viscosity belongs to another grid; use this number"
     ]
 
 

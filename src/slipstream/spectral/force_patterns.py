@@ -104,7 +104,7 @@ def sources_of(
 
 
 def patterns_of(
-    expressions: Sequence[sympy.Expr],
+    expressions: Sequence[sympy.Expr] | Mapping[int, sympy.Expr],
     fields: Sequence[tuple[int, ...]],
     solenoidal: Sequence[int],
     method: RungeKutta,
@@ -198,10 +198,7 @@ def _is_of_both(expression: sympy.Expr) -> bool:
 
 
 def _by_addition(expression: sympy.Expr) -> sympy.Expr:
-    """Return sin(a + b) or cos(a + b), b of time alone, by the addition theorem.
-
-    Multiple angles are not expanded to powers, which would cancel and lose digits.
-    """
+    """Return sin(a + b) or cos(a + b), b of time alone, by the addition theorem."""
     of_time, of_space = sympy.expand(expression.args[0]).as_independent(*COORDINATES, as_Add=True)
     a, b = of_space, of_time
     if isinstance(expression, sympy.sin):

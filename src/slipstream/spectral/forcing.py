@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy
 
 from slipstream.case.spectral_case import Forcing as ForcingTable
 from slipstream.engine.array_types import Array, Comm
@@ -44,7 +43,7 @@ from slipstream.spectral.initial_flows import abc, taylor_green
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.runge_kutta_tableaux import RungeKutta
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name, key_of
 from slipstream.spectral.spectrum import keep_sphere, make_solenoidal, remove_gradients
 from slipstream.spectral.staged_forces import (
     Band,
@@ -87,16 +86,11 @@ FORCINGS = {
         has_waves=True,
     ),
     "formula": ForcingKind(lambda settings, waves: settings.formula),
-    # Kept at the end of a step, with the bodies: `bodies.py`.
+    # Kept at the end of each step, with the bodies: `bodies.py`.
     "mean-flow": ForcingKind(is_for_scalars=False),
 }
 
 Tables = Sequence[ForcingTable]
-
-
-def key_of(tables: Tables, number: int) -> str:
-    """Return the key of a table of forcing in a case, as people count them."""
-    return "forcing" if len(tables) == 1 else f"forcing[{number + 1}]"
 
 
 def check_forcing(
@@ -108,30 +102,30 @@ def check_forcing(
     """Refuse forces that the grid cannot hold; return warnings of what it loses of others."""
     for number, settings in enumerate(tables):
         if FORCINGS[settings.kind].has_waves:
-            what = settings.wavenumber, settings.kind, key_of(tables, number)
+            what = settings.wavenumber, settings.kind, key_of("forcing", tables, number)
             check_resolution(problem, *what)
     keyed = [(pattern, "equation.model") for pattern in sources]
     keyed += [
-        (pattern, f"{key_of(tables, pattern.table)}.formula")
+        (pattern, f"{key_of('forcing', tables, pattern.table)}.formula")
         for pattern in forces
         if tables[pattern.table].kind == "formula"
     ]
-    found: list[str] = []
+    warnings: list[str] = []
     for pattern, key in keyed:
         for component, shape in zip(pattern.components, pattern.shapes or (), strict=False):
-            found += check_resolved(shape, problem, key)
+            warnings += check_resolved(shape, problem, key)
             check_mirrored(shape, problem, component, key)
     _check_held(tables, problem)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(warnings))
 
 
 def _check_held(tables: Tables, problem: SpectralProblem) -> None:
     """Refuse shells of constant energy with forces that break the order of the method."""
     held = iter(problem.held)
     numbers = [n for n, settings in enumerate(tables) if settings.kind == "constant-energy"]
-    taken: dict[tuple[int, int], str] = {}
-    for number, one in zip(numbers, held, strict=True):
-        key = key_of(tables, number)
+    keys: dict[tuple[int, int], str] = {}
+    for number, shells in zip(numbers, held, strict=True):
+        key = key_of("forcing", tables, number)
         if problem.dealiasing.is_shifted:
             raise InputError(
                 f"{key}.kind: 'constant-energy' with numerics.dealiasing = 'phase-shift'; accepted"
@@ -142,15 +136,15 @@ def _check_held(tables: Tables, problem: SpectralProblem) -> None:
                 f"{key}.kind: 'constant-energy' with time.integrator = {problem.method.name!r},"
                 " which is exact for no linear terms; accepted with it: the others"
             )
-        own = set(range(one.first, one.first + one.size))
+        own = set(range(shells.first, shells.first + shells.size))
         if any((row in own) != (column in own) for row, column in problem.coupled):
             raise InputError(
                 f"{key}.kind: 'constant-energy' of a field that linear terms couple with another"
                 " one; accepted with it: numerics.linear = 'decay', and no integrator etdrk2 or"
                 " etdrk4"
             )
-        for shell in range(one.low, one.high + 1):
-            other = taken.setdefault((one.first, shell), key)
+        for shell in range(shells.low, shells.high + 1):
+            other = keys.setdefault((shells.first, shell), key)
             if other != key:
                 raise InputError(
                     f"{key}.shells: shell {shell} keeps its energy already by {other}; accepted:"
@@ -166,11 +160,11 @@ def forces_of(
     method: RungeKutta,
 ) -> list[ForcePattern]:
     """Return the forces in the case's tables of forcing, for a box of lengths (Lz, Ly, Lx)."""
-    found: list[ForcePattern] = []
+    patterns: list[ForcePattern] = []
     for number, field in enumerate(forced_fields(tables, fields, model)):
-        own = (number, tables[number], key_of(tables, number), field)
-        found += _patterns_of_table(*own, model, lengths, method)
-    return found
+        key = key_of("forcing", tables, number)
+        patterns += _patterns_of_table(number, tables[number], key, field, model, lengths, method)
+    return patterns
 
 
 def _patterns_of_table(
@@ -186,60 +180,46 @@ def _patterns_of_table(
     components = tuple(range(field.first, field.first + field.size))
     if settings.kind in ("constant-energy", "mean-flow") or settings.rate is not None:
         return []
+    pattern = ForcePattern(
+        components, None, is_solenoidal=field.first in model.vectors, table=number
+    )
     if kind.formulas is None:
-        is_solenoidal = field.first in model.vectors
         if isinstance(settings.injection, tuple) and len(settings.injection) != field.size:
             raise InputError(
                 f"{key}.injection: {len(settings.injection)} numbers for {field.name!r}; accepted:"
                 f" {field.size}, or one"
             )
-        return [ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number)]
+        return [pattern]
     if is_name(settings.formula):
-        return _patterns_of_function(number, settings, key, field, model, method)
-    of_kind = f"{key}.{settings.kind}"
-    formulas = kind.formulas(settings, unit_wavenumbers(lengths))
-    expressions = [sympy.Integer(0)] * len(model.components)
-    for component, expression in zip(
-        components, parsed_components(formulas, field, of_kind, has_time=True), strict=True
-    ):
-        check_periodic(expression, lengths, f"{of_kind}.{field.name}")
-        expressions[component] = expression
-    if settings.injection is not None and any(one.has(TIME) for one in expressions):
+        what = "function"
+        dropped = [number for number, one in enumerate(components) if one in model.dropped]
+        function = GivenFunction(str(settings.formula), f"{key}.formula", field.size, dropped)
+        has_time = function.has_time
+        # A force that depends on time is evaluated at each of the integrator's nodes.
+        nodes: list[float | None] = [*sorted(set(method.nodes))] if has_time else [None]
+        patterns = [replace(pattern, given=function, node=node) for node in nodes]
+    else:
+        what, of_kind = "formula", f"{key}.{settings.kind}"
+        formulas = kind.formulas(settings, unit_wavenumbers(lengths))
+        parsed = parsed_components(formulas, field, of_kind, has_time=True)
+        for expression in parsed:
+            check_periodic(expression, lengths, f"{of_kind}.{field.name}")
+        has_time = any(expression.has(TIME) for expression in parsed)
+        expressions = dict(zip(components, parsed, strict=True))
+        patterns = patterns_of(expressions, [components], model.vectors, method, number)
+    if settings.injection is not None and has_time:
         raise InputError(
-            f"{key}.injection: the strength cannot follow from a rate where the formula has t; "
+            f"{key}.injection: the strength cannot follow from a rate where the {what} has t; "
             "leave out one of them"
         )
-    return patterns_of(expressions, [components], model.vectors, method, number)
-
-
-def _patterns_of_function(
-    number: int,
-    settings: ForcingTable,
-    key: str,
-    field: FieldParts,
-    model: Lowered,
-    method: RungeKutta,
-) -> list[ForcePattern]:
-    components = tuple(range(field.first, field.first + field.size))
-    dropped = [place for place, one in enumerate(components) if one in model.dropped]
-    given = GivenFunction(str(settings.formula), f"{key}.formula", field.size, dropped)
-    if settings.injection is not None and given.has_time:
-        raise InputError(
-            f"{key}.injection: the strength cannot follow from a rate where the function has t; "
-            "leave out one of them"
-        )
-    # What depends on time is another one at each of the integrator's nodes.
-    nodes: list[float | None] = [*sorted(set(method.nodes))] if given.has_time else [None]
-    is_solenoidal = field.first in model.vectors
-    pattern = ForcePattern(components, None, is_solenoidal=is_solenoidal, table=number, given=given)
-    return [replace(pattern, node=node) for node in nodes]
+    return patterns
 
 
 def forced_fields(tables: Tables, fields: Sequence[FieldParts], model: Lowered) -> list[FieldParts]:
     """Return the field that each table drives."""
-    found = []
+    driven = []
     for number, settings in enumerate(tables):
-        key = key_of(tables, number)
+        key = key_of("forcing", tables, number)
         field = field_of_name(fields, settings.field, f"{key}.field")
         if not (FORCINGS[settings.kind].is_for_scalars or field.is_vector):
             accepted = ", ".join(name for name, one in FORCINGS.items() if one.is_for_scalars)
@@ -247,19 +227,14 @@ def forced_fields(tables: Tables, fields: Sequence[FieldParts], model: Lowered) 
                 f"{key}.kind: {settings.kind!r} is for vectors, {field.name!r} is a scalar; "
                 f"accepted for it: {accepted}"
             )
-        found.append(field)
-    return found
+        driven.append(field)
+    return driven
 
 
 def is_staged(settings: ForcingTable) -> bool:
     """Whether a force follows from the flow at each substage."""
     is_linear = settings.kind == "linear" and settings.injection is not None
     return is_linear or settings.kind == "constant-energy"
-
-
-def _strength_follows(settings: ForcingTable) -> bool:
-    """Whether the strength of a force follows from a rate of injection, in every step."""
-    return settings.injection is not None and settings.kind != "linear"
 
 
 @dataclass(frozen=True)
@@ -299,9 +274,8 @@ class Forcing:
             if pattern.is_function and pattern.node is None:
                 self._evaluate(pattern, place, 0.0)
         self.warnings = self._project(comm)
-        for drawn in self._random.values():
-            if isinstance(drawn, OrnsteinUhlenbeckForce):
-                drawn.begin(0)
+        for process in self._processes.values():
+            process.begin(0)
         self._update(0.0, 0.0)
         entries = list(zip(self._patterns, self._factors, strict=True))
         own = entries[: len(forces)]
@@ -317,19 +291,25 @@ class Forcing:
         flow, tables = self._flow, self._tables
         self._random: dict[int, RandomForce] = {}
         self._powered: dict[int, ConstantPowerForce] = {}
-        for pattern, place in self._patterns[: len(forces)]:
-            settings, key = tables[pattern.table], key_of(tables, pattern.table)
+        for pattern, target in self._patterns[: len(forces)]:
+            settings, key = tables[pattern.table], key_of("forcing", tables, pattern.table)
             drawn = FORCINGS[settings.kind].drawn
             if drawn is not None:
-                made = drawn(settings, pattern.table, key, flow, place)
-                self._random[pattern.table] = made
+                self._random[pattern.table] = drawn(settings, pattern.table, key, flow, target)
             elif settings.kind == "linear":
                 removes = pattern.is_solenoidal
-                powered = ConstantPowerForce(settings, key, flow, place, comm, removes)
+                powered = ConstantPowerForce(settings, key, flow, target, comm, removes)
                 self._powered[pattern.table] = powered
+        self._processes = {
+            number: force
+            for number, force in self._random.items()
+            if isinstance(force, OrnsteinUhlenbeckForce)
+        }
         numbers = [n for n, one in enumerate(tables) if one.kind == "constant-energy"]
         self._energetic = {
-            number: ConstantEnergyForce(tables[number], key_of(tables, number), held, flow, comm)
+            number: ConstantEnergyForce(
+                tables[number], key_of("forcing", tables, number), held, flow, comm
+            )
             for number, held in zip(numbers, flow.problem.held, strict=True)
         }
 
@@ -344,18 +324,18 @@ class Forcing:
     def _project(self, comm: Comm) -> list[str]:
         """Return warnings of what the projection takes from formulas in the case. Collective."""
         # Of the equations' own sources a gradient part may be taken away without a word.
-        found: list[str] = []
+        warnings: list[str] = []
         for number, settings in enumerate(self._tables):
             targets = []
-            for pattern, place in self._patterns if settings.kind == "formula" else ():
+            for pattern, part in self._patterns if settings.kind == "formula" else ():
                 if pattern.table == number and pattern.is_solenoidal:
-                    targets.append(self._flow.forcing[place])
+                    targets.append(self._flow.forcing[part])
                     self._set(pattern, targets[-1], A_TIME)
-            key = f"{key_of(self._tables, number)}.formula"
-            found += remove_gradients(self._flow, targets, key, comm)
+            key = f"{key_of('forcing', self._tables, number)}.formula"
+            warnings += remove_gradients(self._flow, targets, key, comm)
             for target in targets:
                 keep_sphere(self._flow, target)
-        return found
+        return warnings
 
     def _set(self, pattern: ForcePattern, target: Array, time: float) -> None:
         functions = [functools.partial(one, time=time) for one in pattern.functions]
@@ -363,9 +343,9 @@ class Forcing:
         own = [signs[one] for one in pattern.components] if signs else []
         set_points(self._flow, target, functions, own)
 
-    def _evaluate(self, pattern: ForcePattern, place: slice, time: float) -> None:
+    def _evaluate(self, pattern: ForcePattern, part: slice, time: float) -> None:
         """Set a pattern to its functions of the points."""
-        target = self._flow.forcing[place]
+        target = self._flow.forcing[part]
         self._set(pattern, target, time)
         if pattern.is_solenoidal:
             make_solenoidal(self._flow, target)
@@ -377,31 +357,32 @@ class Forcing:
         """Set the forces of a step; return factors (substages, patterns). Collective.
 
         A force a f that acts for a time h on a velocity u does work a h <f.u> + a^2 h^2 <f.f> / 2.
-        Of the two strengths for which that is what was asked for, the smaller is taken: a force
-        that has hardly any power for the moment does not become huge.
+        Two strengths do the requested work; the smaller is taken, so that a force with hardly any
+        power does not become huge.
         """
         self._update(time, step)
         method = self._flow.problem.method
         factors = np.zeros((method.substages, len(self._flow.problem.forced)))
         for row, node in zip(factors, method.nodes, strict=True):
-            for (pattern, place), factor in zip(self._patterns, self._factors, strict=True):
+            for (pattern, part), factor in zip(self._patterns, self._factors, strict=True):
                 if pattern.node in (None, node):
-                    row[place] = factor(time + step * node / method.divisions)
+                    row[part] = factor(time + step * node / method.divisions)
         for number in self._over_a_step():
             injection = self._tables[number].power
             gain, power = 1.0, self._works[number].products(time)[0]
             if injection is not None:
                 gain, power = self._gain(number, injection, time, step)
-                for pattern, place in self._patterns:
+                for pattern, part in self._patterns:
                     if pattern.table == number:
-                        factors[:, place] *= gain
+                        factors[:, part] *= gain
             self._held[number] = HeldForce(time, gain, gain * power)
         return factors
 
     def _over_a_step(self) -> Iterator[int]:
-        """Yield the tables whose forces are held over a step, so that their work is that of it."""
+        """Yield the tables whose forces are constant during a step."""
         for number, settings in enumerate(self._tables):
-            if _strength_follows(settings) or settings.kind == "ornstein-uhlenbeck":
+            follows = settings.injection is not None and settings.kind != "linear"
+            if follows or settings.kind == "ornstein-uhlenbeck":
                 yield number
 
     def before(self, substage: int) -> None:
@@ -419,57 +400,52 @@ class Forcing:
         """Continue to the end of the step of this number. Collective."""
         for energetic in self._energetic.values():
             energetic.end(step_size)
-        for drawn in self._random.values():
-            if isinstance(drawn, OrnsteinUhlenbeckForce):
-                drawn.advance(step, step_size)
+        for process in self._processes.values():
+            process.advance(step, step_size)
 
     def new_warnings(self) -> list[str]:
         """Return the findings of forces, each once."""
         forces: list[Any] = [*self._energetic.values(), *self._powered.values()]
-        found = []
+        warnings = []
         for one in forces:
             # What was said once stays in the list of the force, as None says nothing again.
-            found += [text for text in one.warnings if text]
+            warnings += [text for text in one.warnings if text]
             one.warnings = [""] * bool(one.warnings)
-        return found
+        return warnings
 
     # -- what it does ------------------------------------------------------------------------
 
     def measure(self, time: float) -> None:
         """Set `powers` to those at a time, but for linear terms. Collective.
 
-        A force whose strength follows from its power, or which is random, is held over a step, in
-        which the flow changes: its power is what it has done in the step that ended at this time.
+        A force whose strength follows from its power, or which is random, is constant during a
+        step: its power is its mean over the step that ended at this time.
         """
         held = dict(self._held)
         powers: dict[int | None, float] = {}
         over_a_step = set(self._over_a_step())
-        for number, one in self._held.items():
-            self._show(number, one.time)
-            after = self._works[number].products(one.time)[0]
-            powers[number] = (one.power + one.gain * after) / 2
+        for number, last in self._held.items():
+            # Set the force to what the last step has held.
+            if number in self._processes:
+                self._processes[number].show_before()
+            elif number in self._random:
+                self._random[number].set(last.time)
+            after = self._works[number].products(last.time)[0]
+            powers[number] = (last.power + last.gain * after) / 2
         self._update(time, 0.0)
         for number, work in self._works.items():
             if number in held:
                 continue
-            own = work.products(time)[0]
+            power = work.products(time)[0]
             injection = self._tables[number].power
             if number in over_a_step and injection is not None:
-                own = injection if own else 0.0
-            powers[number] = own
+                power = injection if power else 0.0
+            powers[number] = power
         for number, powered in self._powered.items():
             powered.set(self._flow.read_state())
             powers[number] = powered.power
-        powers |= {number: one.power for number, one in self._energetic.items()}
+        powers |= {number: last.power for number, last in self._energetic.items()}
         self.powers = {**powers, None: self._sources.products(time)[0]}
-
-    def _show(self, number: int, time: float) -> None:
-        """Set a force to what the last step has held, which began at a time."""
-        drawn = self._random.get(number)
-        if isinstance(drawn, OrnsteinUhlenbeckForce):
-            drawn.show_before()
-        elif drawn is not None:
-            drawn.set(time)
 
     def _gain(self, number: int, injection: float, time: float, step: float) -> tuple[float, float]:
         """Return a factor of the forces for the injection asked for, and their power without."""
@@ -481,43 +457,38 @@ class Forcing:
         return 2 * injection / together, power
 
     def _update(self, time: float, step: float) -> None:
-        """Set the patterns that change with time to those of a step, or of its start."""
+        """Set the patterns that change with time for a step, or for its start if it is 0."""
         for number, force in self._random.items():
             # In its middle, which is right to second order where the force is linear in time.
             held = self._tables[number].injection is not None
             force.set(time if held else time + step / 2)
         divisions = self._flow.problem.method.divisions
-        for pattern, place in self._patterns:
+        for pattern, part in self._patterns:
             if pattern.node == 0 or (pattern.node and step):
-                self._evaluate(pattern, place, time + step * pattern.node / divisions)
+                self._evaluate(pattern, part, time + step * pattern.node / divisions)
 
     # -- what it continues with ----------------------------------------------------------------
 
     def fields(self) -> Iterator[Field]:
         """Yield the states of random forces, for a checkpoint."""
-        for drawn in self._random.values():
-            if isinstance(drawn, OrnsteinUhlenbeckForce):
-                yield drawn.field()
+        for process in self._processes.values():
+            yield process.field()
 
     def begin(self, step: int, checkpoint: Checkpoint | None, folder: str | None) -> list[str]:
         """Begin, or continue from a checkpoint; return warnings. Does not communicate."""
-        found = []
-        for drawn in self._random.values():
-            if not isinstance(drawn, OrnsteinUhlenbeckForce):
-                continue
-            if checkpoint is None or not drawn.read(checkpoint):
-                drawn.begin(step)
+        warnings = []
+        for process in self._processes.values():
+            if checkpoint is None or not process.read(checkpoint):
+                process.begin(step)
                 if checkpoint is not None:
-                    found.append(f"{drawn.key}: {folder} has no state of this force: it is drawn")
-        return found
+                    warnings.append(
+                        f"{process.key}: {folder} has no state of this force: it is drawn"
+                    )
+        return warnings
 
     def kept(self) -> dict[str, Any]:
         """Return the state from which a copy continues."""
-        drawn = {
-            number: one.kept()
-            for number, one in self._random.items()
-            if isinstance(one, OrnsteinUhlenbeckForce)
-        }
+        drawn = {number: process.kept() for number, process in self._processes.items()}
         done = {number: one.power for number, one in self._energetic.items()}
         return {"held": dict(self._held), "drawn": drawn, "done": done}
 
@@ -532,9 +503,8 @@ class Forcing:
     def go_on(self, kept: Mapping[str, Any]) -> None:
         """Take over the states of random forces that an earlier forcing has kept."""
         for number, state in kept["drawn"].items():
-            drawn = self._random.get(number)
-            if isinstance(drawn, OrnsteinUhlenbeckForce):
-                drawn.restore(state)
+            if number in self._processes:
+                self._processes[number].restore(state)
 
     def forget_work(self) -> None:
         """Note that the state is another one, on which no force has done any work."""
@@ -548,20 +518,15 @@ def powers_of_linear_forces(
     squares: np.ndarray,
     comm: Comm,
 ) -> dict[int | None, float]:
-    """Return the powers of forces that are linear terms, and take them from what drives.
-
-    Collective. `squares` are those of `component_sums`, over all ranks.
-    """
+    """Return the powers of forces that are linear terms, and take them from the sums."""
     problem = flow.problem
     powers: dict[int | None, float] = {}
     driven: dict[FieldParts, float] = {}
     for number, field in enumerate(fields):
         if tables[number].rate is None:
             continue
-        rate, part = (
-            problem.parameters[rate_name(number)],
-            slice(field.first, field.first + field.size),
-        )
+        rate = problem.parameters[rate_name(number)]
+        part = slice(field.first, field.first + field.size)
         band = Band(flow, tables[number].shells)
         flow.device.synchronize()
         own = band.squares(flow.read_state()[part]).sum(keepdims=True)
@@ -590,13 +555,13 @@ class _Work:
         moves = any(pattern.node is not None for (pattern, _), _ in patterns)
         shape = flow.modes_of(flow.read_state()).shape[1:]
         strength = (np.ones if moves else np.zeros)(shape, flow.problem.real_dtype)
-        for (_, place), _ in () if moves else patterns:
-            for force in flow.modes_of(flow.forcing[place]):
+        for (_, part), _ in () if moves else patterns:
+            for force in flow.modes_of(flow.forcing[part]):
                 strength += abs(device.to_host(force))
         least = 1e-13 * strength.max(initial=0.0)
         others = [tuple({0, 1, 2} - {axis}) for axis in range(3)]
         places = [np.flatnonzero(strength.max(axis=o, initial=0.0) > least) for o in others]
-        self._places = tuple(device.array(place) for place in np.ix_(*places))
+        self._places = tuple(device.array(part) for part in np.ix_(*places))
         z, x = flow.wavenumbers.multiplicity_z, flow.wavenumbers.multiplicity
         self._weight = device.array(z)[self._places[0]] * device.array(x)[self._places[2]]
 
@@ -607,11 +572,11 @@ class _Work:
         flow = self._flow
         forces: dict[int, Array] = {}
         flow.device.synchronize()
-        for (pattern, place), factor in self._patterns:
-            if pattern.node:  # that of a later substage
+        for (pattern, part), factor in self._patterns:
+            if pattern.node:  # it acts in a later substage
                 continue
-            own = flow.modes_of(flow.forcing[place])
-            for component, force in zip(pattern.components, own, strict=True):
+            modes = flow.modes_of(flow.forcing[part])
+            for component, force in zip(pattern.components, modes, strict=True):
                 forces[component] = forces.get(component, 0) + factor(time) * force[self._places]
         state, sums = flow.modes_of(flow.read_state()), np.zeros(2)
         for component, force in forces.items():

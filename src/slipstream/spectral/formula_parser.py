@@ -68,29 +68,29 @@ class GivenFunction:
         """Return the function of a component, as `evaluator` does for a formula."""
 
         def values(x: Any, y: Any, z: Any, module: Any, time: float = 0.0) -> Any:
-            found = self._function(x, y, z, *([time] * self.has_time))
-            several = found if self._size > 1 else [found]
+            result = self._function(x, y, z, *([time] * self.has_time))
+            several = result if self._size > 1 else [result]
             if not hasattr(several, "__len__") or len(several) != self._size:
                 raise InputError(
-                    f"{self._key}: the function returns {shown(type(found).__name__)}; accepted:"
+                    f"{self._key}: the function returns {shown(type(result).__name__)}; accepted:"
                     f" {self._size} components"
                 )
-            one, shape = several[number], np.broadcast_shapes(x.shape, y.shape, z.shape)
+            value, shape = several[number], np.broadcast_shapes(x.shape, y.shape, z.shape)
             try:
-                one = module.broadcast_to(module.asarray(one, dtype=float), shape)
+                value = module.broadcast_to(module.asarray(value, dtype=float), shape)
             except (TypeError, ValueError):
                 raise InputError(
-                    f"{self._key}: the function returns {shown(one)}; accepted: real numbers that"
+                    f"{self._key}: the function returns {shown(value)}; accepted: real numbers that"
                     f" broadcast to {shape}"
                 ) from None
-            if not bool(module.isfinite(one).all()):
+            if not bool(module.isfinite(value).all()):
                 raise InputError(f"{self._key}: the function is not finite at some points")
-            if number in self._zero and bool(one.any()):
+            if number in self._zero and bool(value.any()):
                 raise InputError(
                     f"numerics.plane: '2D2C', but component {number + 1} of {self._key} is not 0;"
                     " accepted: a force in the plane, or '2D3C'"
                 )
-            return one
+            return value
 
         return values
 
@@ -126,7 +126,12 @@ def parsed(text: str, where: str, has_time: bool = False) -> sympy.Expr:
     variables = "x, y, z, t" if has_time else "x, y, z"
     accepted = f"accepted: {variables}, pi, numbers, + - * / **, {', '.join(FUNCTIONS)}"
     try:
-        return _expression_of(text, names)
+        expression = value_of(syntax_of(text), names)
+        if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
+            raise Refused(f"is {shown(expression)}, no real number")
+        for number in expression.atoms(sympy.Number):
+            _check_number(number)
+        return expression
     except Refused as reason:
         raise InputError(f"{where}: {shown(text)} {reason}; {accepted}") from None
     except Exception:  # SymPy raises many kinds of errors for invalid arguments
@@ -157,15 +162,6 @@ def syntax_of(text: str) -> ast.expr:
         raise Refused("is not a formula") from None
     _check_size(tree)
     return tree
-
-
-def _expression_of(text: str, names: dict[str, sympy.Expr]) -> sympy.Expr:
-    expression = value_of(syntax_of(text), names)
-    if not isinstance(expression, sympy.Expr) or expression.has(*_NO_NUMBERS):
-        raise Refused(f"is {shown(expression)}, no real number")
-    for number in expression.atoms(sympy.Number):
-        _check_number(number)
-    return expression
 
 
 def _check_size(tree: ast.AST) -> None:
@@ -302,10 +298,7 @@ def _check_number(number: sympy.Expr) -> None:
 
 
 def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
-    """Return an expression of `COORDINATES`, and perhaps `TIME`, as a function.
-
-    The function takes x, y, z and a module, and the time as `time`.
-    """
+    """Return an expression of `COORDINATES`, and perhaps `TIME`, as a function."""
 
     @functools.cache
     def function_of(module: Any) -> Callable[..., Any]:
@@ -371,7 +364,8 @@ def check_resolved(expression: sympy.Expr, problem: SpectralProblem, key: str) -
         if not (np.isfinite(fine).all() and np.isfinite(coarse).all()):
             raise InputError(f"{key}: {expression} is not a finite number everywhere in the box")
         scale = max(np.abs(fine).max(), np.abs(coarse).max()) or 1.0
-        there, seen = (_modes_of_lines(values / scale) for values in (fine, coarse))
+        there, seen = (np.fft.rfft(one / scale) / one.shape[1] for one in (fine, coarse))
+        there[:, 0] = seen[:, 0] = 0  # the mean
         kept = slice(modes.low)
         whole, missing = _sum_of_squares(there), _sum_of_squares(there[:, modes.low :])
         # Waves that the grid takes for others.
@@ -403,12 +397,6 @@ def check_mirrored(
             f" {such} of multiples of pi*{name}/{problem.lengths[2 - axis]:.6g}, and other {kind}"
             " functions"
         )
-
-
-def _modes_of_lines(values: np.ndarray) -> np.ndarray:
-    modes: np.ndarray = np.fft.rfft(values) / values.shape[1]
-    modes[:, 0] = 0  # the mean
-    return modes
 
 
 def _sum_of_squares(modes: np.ndarray) -> float:

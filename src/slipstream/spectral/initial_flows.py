@@ -43,7 +43,7 @@ from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.quantum_fluids import coefficients, is_quantum_fluid
 from slipstream.spectral.restart_state import is_other_resolution, resampled, text_of
 from slipstream.spectral.runge_kutta_step import SpectralStep
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name, key_of
 
 _FIELDS = "fields.zarr"
 
@@ -51,10 +51,9 @@ _FIELDS = "fields.zarr"
 def read_points(
     path: str, time: int | None, problem: SpectralProblem, comm: Comm
 ) -> tuple[np.ndarray, list[str]]:
-    """Read this rank's points of the state, and warnings. Collective.
+    """Read this rank's points of the state, 0 where the file lacks them, and warnings. Collective.
 
-    Components that the file lacks are 0. `time` is the number of a snapshot, from 0; None is the
-    last, or an array without snapshots. An error on one rank raises on all.
+    `time` is the number of a snapshot, from 0; None is the last, or an array without snapshots.
     """
     return on_every_rank(comm, lambda: _read(Path(path), time, problem))
 
@@ -208,6 +207,10 @@ class _Member:
         return np.frombuffer(content, self.dtype).reshape(high - low, *self.shape[-2:])
 
 
+# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
+Settings = Any
+# By component: functions of x, y, z and a module, NumPy or CuPy.
+Formulas = dict[str, Callable[..., Any]]
 # Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
 _ROUNDING = 1e-9
 
@@ -225,9 +228,7 @@ class Wave:
 def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list[Wave]:
     """Return the waves of a wavevector, from the highest frequency to the lowest (negative) one.
 
-    The first wave of a frequency has the largest possible first component. The waves of `gpe` are
-    Bogoliubov waves about psi = 1, ``omega = +-c k sqrt(1 + (k xi)^2 / 2)``; waves of other models
-    are about rest.
+    The waves of `gpe` are Bogoliubov waves about psi = 1; waves of other models are about rest.
     """
     k = physical(problem, wavevector)
     matrix, allowed = _linear_part(problem, k), _without_divergence(problem, k)
@@ -243,9 +244,7 @@ def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list
     return sorted(waves, key=lambda wave: -wave.frequency)
 
 
-def wave_formulas(
-    problem: SpectralProblem, wavevector: tuple[int, int, int], amplitude: float, branch: int
-) -> dict[str, Callable[..., Any]]:
+def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
     """Return the formulas of a wave, by component; `branch` counts as `waves_of` does, from 0.
 
     The amplitude is the root mean square of all components together (for `gpe` of psi - 1): the
@@ -256,6 +255,7 @@ def wave_formulas(
             "initial.flow: 'wave' is for homogeneous models; in this one functions of x, y "
             "and z multiply fields"
         )
+    wavevector, branch = settings.wavevector, settings.branch
     text = list(wavevector)
     if not any(wavevector):
         raise InputError(f"initial.wavevector: {text} is not a wave; accepted: a nonzero one")
@@ -277,7 +277,7 @@ def wave_formulas(
             f"initial.branch: {branch} is beyond the {len(waves)} waves of {text}, which have the "
             f"frequencies {frequencies}; accepted: 0 to {len(waves) - 1}"
         )
-    k, strength = physical(problem, wavevector), math.sqrt(2) * amplitude
+    k, strength = physical(problem, wavevector), math.sqrt(2) * settings.amplitude
     result: dict[str, Callable[..., Any]] = {}
     for value, factor in zip(problem.model.components, waves[branch].mode, strict=True):
         rest = 1.0 if is_quantum_fluid(problem) and str(value) == "psi_real" else 0.0
@@ -342,21 +342,22 @@ _ZERO, _J0 = 3.831705970207512, -0.402759395702553
 _POINTS = 32
 
 
-def lamb_dipole(
-    problem: SpectralProblem, speed: float, radius: float | None
-) -> dict[str, Callable[..., Any]]:
+def _lamb_dipole(
+    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
+) -> Formulas:
     """Return the vorticity of a dipole in the middle of the box that moves along x.
 
     Within the radius it is -2 U k J1(k r) sin(theta) / J0(k R), k R = 3.8317; outside it is 0
     (Meleshko and van Heijst, J. Fluid Mech. 272, 157 (1994)). The speed is that in an unbounded
     plane; the images in a periodic square of side L reduce it by the fraction pi (R / L)^2.
     """
+    field_of_name(fields, "vorticity", "initial.flow")
     _, length_y, length_x = problem.lengths
     shorter = min(length_x, length_y)
-    size = shorter / 8 if radius is None else radius
+    size = shorter / 8 if settings.radius is None else settings.radius
     if size > shorter / 2:
         raise InputError(f"initial.radius: {size:g}; accepted: at most {shorter / 2:g}, to fit in")
-    k, strength = _ZERO / size, -2 * speed * _ZERO / size / _J0
+    k, strength = _ZERO / size, -2 * settings.amplitude * _ZERO / size / _J0
 
     def vorticity(x: Any, y: Any, z: Any, module: Any) -> Any:
         x, y = x - length_x / 2, y - length_y / 2
@@ -371,18 +372,9 @@ def lamb_dipole(
     return {"vorticity": vorticity}
 
 
-# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
-Settings = Any
-# By component: functions of x, y, z and a module, NumPy or CuPy.
-Formulas = dict[str, Callable[..., Any]]
-
-
 @dataclass(frozen=True)
 class InitialFlow:
-    """A flow for a problem: a function that sets the state, and warnings of what it loses.
-
-    `set` is collective; fields that the flow does not set are 0. It returns further warnings.
-    """
+    """A flow for a problem: what sets the state (collective), and warnings of what it loses."""
 
     set: Callable[[SpectralStep, Comm], list[str]]
     warnings: list[str] = attribute(default_factory=list)
@@ -410,20 +402,20 @@ def _random(problem: SpectralProblem, settings: Settings, fields: list[FieldPart
         waves = flow.wavenumbers
         axes = np.ix_(waves.z, waves.y, waves.x)
         for number, name in enumerate([*vectors, *of_plane]):
-            place: Any = vectors.get(name)
-            own = problem.signs[place] if place else problem.signs_of_plane(of_plane[name])
+            part: Any = vectors.get(name)
+            signs = problem.signs[part] if part else problem.signs_of_plane(of_plane[name])
             modes = random_flow(
                 waves,
                 settings.peak_wavenumber,
                 settings.amplitude,
                 settings.seed + number,
                 problem.complex_dtype,
-                own,
+                signs,
             )
-            if place is None:
-                place = of_plane[name]
+            if part is None:
+                part = of_plane[name]
                 modes = problem.scalar_of_vector(name, modes, axes).astype(modes.dtype)
-            target = flow.modes_of(flow.state[place])
+            target = flow.modes_of(flow.state[part])
             flow.device.run(flow.device.copy(target, modes))
         kept = waves.largest / waves.unit
         if settings.peak_wavenumber <= kept:
@@ -448,12 +440,12 @@ def _from_file(
 
 
 def _of_case(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> InitialFlow:
-    found = _expressions(settings.fields, fields, "initial.fields", problem)
+    expressions = _expressions(settings.fields, fields, "initial.fields", problem)
     warnings: list[str] = []
-    for expression, key in found.values():
+    for expression, key in expressions.values():
         check_periodic(expression, problem.periods, key)
         warnings += check_resolved(expression, problem, key)
-    functions = {name: evaluator(expression) for name, (expression, _) in found.items()}
+    functions = {name: evaluator(expression) for name, (expression, _) in expressions.items()}
     return InitialFlow(
         lambda flow, comm: set_formulas(flow, functions, "initial.fields", comm), warnings
     )
@@ -471,7 +463,7 @@ def taylor_green(amplitude: float, wavenumber: int, waves: Sequence[float]) -> l
     return [f"{u!r}*sin({x})*cos({y})*cos({z})", f"{v!r}*cos({x})*sin({y})*cos({z})", "0"]
 
 
-# By kind of magnetic field: its wavenumber over that of the flow; for each component the product of
+# By kind of magnetic field: its wavenumber over the flow's; for each component the product of
 # sines and cosines along x, y and z; and the contributions to the divergence, which sum to 0.
 MAGNETIC_FIELDS = {
     "insulating": (1, ("css", "scs", "ssc"), (1, 1, -2)),
@@ -596,14 +588,6 @@ def _orszag_tang(
     return _parsed(texts, fields, "initial.flow", problem)
 
 
-def _lamb_dipole(
-    problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
-) -> Formulas:
-
-    field_of_name(fields, "vorticity", "initial.flow")
-    return lamb_dipole(problem, settings.amplitude, settings.radius)
-
-
 def _quantum_fluid(
     problem: SpectralProblem, settings: Settings, fields: list[FieldParts]
 ) -> Formulas:
@@ -626,11 +610,6 @@ def _quantum_fluid(
         velocity = _abc(problem, settings, fields) if has_velocity else {}
         return quantum_abc(problem, settings.wavenumber, strengths, velocity)
     return quantum_taylor_green(problem, settings.amplitude)
-
-
-def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
-
-    return wave_formulas(problem, settings.wavevector, settings.amplitude, settings.branch)
 
 
 def _parsed(
@@ -662,16 +641,16 @@ class InitialScalars:
     ) -> None:
         self.warnings: list[str] = []
         self._functions: dict[str, Callable[..., Any]] = {}
-        for number, one in enumerate(scalars, 1):
-            if one.initial is None:
+        for number, scalar in enumerate(scalars):
+            if scalar.initial is None:
                 continue
-            key = "scalars.initial" if len(scalars) == 1 else f"scalars[{number}].initial"
-            field = field_of_name(fields, one.name, key)
-            (expression,) = parsed_components(one.initial, field, key)
+            key = f"{key_of('scalars', scalars, number)}.initial"
+            field = field_of_name(fields, scalar.name, key)
+            (expression,) = parsed_components(scalar.initial, field, key)
             check_periodic(expression, problem.periods, key)
             check_mirrored(expression, problem, field.first, key)
             self.warnings += check_resolved(expression, problem, key)
-            self._functions[one.name] = evaluator(expression)
+            self._functions[scalar.name] = evaluator(expression)
 
     def among(self, fields: Sequence[FieldParts]) -> list[FieldParts]:
         """Return the fields among `fields` that have a formula."""

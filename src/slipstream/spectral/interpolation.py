@@ -46,10 +46,7 @@ def halo_widths(geometry: PlaneGeometry) -> tuple[int, int]:
 
 
 def _points_of_chunk(flow: SpectralStep) -> int:
-    """Return how many points of a field lie side by side: those of a row where it is 0.
-
-    On GPUs chunks of three fields lie close together, as an interpolation reads them.
-    """
+    """Return how many points of a field lie side by side: those of a row where it is 0."""
     device, real = flow.device, flow.problem.real_dtype
     nx, chunk = flow.problem.geometry.shape[2], _SECTOR // real.itemsize
     # Tiles that stream come to the host, whose CPU interpolates.
@@ -63,10 +60,7 @@ def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.nd
 
 
 class Interpolant:
-    """The values from which three fields are interpolated: this rank's points and its halo.
-
-    `kind` is one of `INTERPOLATIONS`: coefficients of splines, or values.
-    """
+    """The values from which three fields are interpolated: this rank's points and its halo."""
 
     def __init__(self, kind: str, flow: SpectralStep, transport: Transport | None) -> None:
         problem, device = flow.problem, flow.device
@@ -144,16 +138,13 @@ class Interpolant:
         self._between: CommittedStep | None = None
 
     def record_transform(self, graph: StepGraph, source: Array) -> None:
-        """Record that it becomes that of three spectral fields. Collective.
-
-        They pass through the stage, which nothing else uses at the start of a step.
-        """
+        """Record the transform of three spectral fields to this rank's points. Collective."""
         flow = self._flow
         updates: list[ColumnUpdate] = []
         if self._factors:
             source, updates = flow.stage[:3], [self._filter(source, flow.stage[:3])]
         record_columns(graph, flow.passes, source, updates)
-        # Tiles that stream have room for points of their own batches only.
+        # Streamed tiles have room for the points of a batch only.
         points = self.points if isinstance(flow.passes, SlabEngine) else self._store
         record_to_points(graph, flow.passes, points, 3)
         self.record_halo(graph)
@@ -164,24 +155,24 @@ class Interpolant:
         return self._flow.device.copy(target, points), [target]
 
     def record_halo(self, graph: StepGraph) -> None:
-        """Record that the points that have come are surrounded by those of others. Collective."""
-        own = graph.on(self._flow.device)
+        """Record the exchange of the halo around this rank's points. Collective."""
+        at_home = graph.on(self._flow.device)
         if self._left is not self._own:
-            own.add_copy(self._own, self._left, label="particles: points")
+            at_home.add_copy(self._own, self._left, label="particles: points")
         if self._halo is not None:
-            self._halo.record(own, 0, "particles: halo")
+            self._halo.record(at_home, 0, "particles: halo")
 
     def set(self, fields: Array) -> None:
-        """Make it that of up to three spectral fields, between steps. Collective."""
+        """Take up to three spectral fields, between steps. Collective."""
         flow, device = self._flow, self._flow.device
-        own = flow.working[:3]
+        copies = flow.working[:3]
         device.synchronize()
         for place in range(3):
-            device.run(device.copy(own[place], fields[min(place, len(fields) - 1)]))
+            device.run(device.copy(copies[place], fields[min(place, len(fields) - 1)]))
         device.synchronize()
         if self._between is None:
             graph = StepGraph(flow.passes.devices[0])
-            self.record_transform(graph, own)
+            self.record_transform(graph, copies)
             self._between = commit(graph, "serial")
         flow.is_ahead = False
         self._between.run()
@@ -222,7 +213,7 @@ class Interpolant:
         return update
 
     def launch(self, particles: int) -> BlockLaunch:
-        """Return the launch of a kernel for so many particles."""
+        """Return the launch of a kernel for a number of particles."""
         block = TOGETHER * (15 * self.array.itemsize + 3 * np.dtype(np.int32).itemsize)
         return BlockLaunch(-(-particles // TOGETHER), _THREADS, block)
 

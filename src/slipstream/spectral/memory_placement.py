@@ -51,10 +51,7 @@ _LONG = 1 << 16
 
 
 def fields_written_together(problem: SpectralProblem) -> int:
-    """Return the number of fields whose values at this rank's points are in memory together.
-
-    Small fields are transformed together, which takes less time.
-    """
+    """Return the number of fields whose values at this rank's points are in memory together."""
     field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
     return max(1, _TOGETHER // max(1, field))
 
@@ -101,11 +98,11 @@ class Placement:
             return make_transport(self.transport, self.comm, self.home, wire)
         return make_grid_transports(self.transport, self.comm, self.home, grid, wire)
 
-    def transport_of_all(self, own: Transport | GridTransports | None) -> Transport | None:
+    def transport_of_all(self, transport: Transport | GridTransports | None) -> Transport | None:
         """Return the transport name that all ranks use, given this rank's. Collective."""
-        if isinstance(own, GridTransports):
+        if isinstance(transport, GridTransports):
             return make_transport(self.transport, self.comm, self.home, self.problem.wire)
-        return own
+        return transport
 
     def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
         """Return a function for `SpectralStep` that makes the passes of a step."""
@@ -118,10 +115,7 @@ class Placement:
 
     @cached_property
     def fields_bytes(self) -> int:
-        """The bytes that `SpectralStep` allocates where the fields are.
-
-        On the host, columns that stay on a device take none.
-        """
+        """The bytes that `SpectralStep` allocates where the fields are."""
         tiles = self.tiles
         if tiles is None or self.home in tiles.devices:
             return self.in_core_bytes
@@ -148,9 +142,8 @@ class Placement:
     def in_core_bytes(self) -> int:
         """The bytes that `SpectralStep` allocates where the fields are, without tiles.
 
-        For a grid with a very long axis, if even the state exceeds the memory, these are the bytes
-        of the fields alone: a noted step has tables along the axes, which would take too much
-        memory.
+        For a grid with a very long axis whose state exceeds the memory, these are the bytes of the
+        fields alone: the tables of a noted step would take too much memory.
         """
         problem, geometry = self.problem, self.problem.geometry
         item = problem.complex_dtype.itemsize
@@ -172,11 +165,7 @@ class Placement:
         return taken["host" if self.home.kind == "cpu" else "device"]
 
     def need(self) -> int:
-        """Return the bytes that this rank needs where its fields are.
-
-        They include the values at points, on the host, of the fields that are written together. A
-        recorded step does not include these.
-        """
+        """Return the bytes that this rank needs where its fields are, output included."""
         problem = self.problem
         field = problem.geometry.physical_box.size * problem.real_dtype.itemsize
         written = field * min(problem.size, fields_written_together(problem))
@@ -301,7 +290,7 @@ def tiles_of(
 
 
 def passes_from(
-    problem: SpectralProblem, tiles: SlabTiles, comm: Comm, limit: int, others: int
+    problem: SpectralProblem, tiles: SlabTiles, comm: Comm, limit: int, fields_bytes: int
 ) -> Callable[[Transport | GridTransports | None], StreamedPasses]:
     """Return a function that makes the passes of a step whose fields are on the host."""
     from slipstream.engine.fft.streamed_slabs import StreamedPasses
@@ -323,7 +312,7 @@ def passes_from(
         for memory in () if at_home else engine.exchange_memory():
             if files_of(memory) is None:  # new files are zero already
                 home.run(home.fill(memory, 0))
-        return StreamedPasses(engine, tiles, comm, limit, others)
+        return StreamedPasses(engine, tiles, comm, limit, fields_bytes)
 
     return make
 
@@ -368,11 +357,10 @@ def needs_of(problem: SpectralProblem, update: str) -> TileNeeds:
 def crossings(
     problem: SpectralProblem, update: str, resident: int = 0, tiles: int | None = None
 ) -> tuple[float, float]:
-    """Return the bytes of a rank that cross the bus in a step, in and out.
+    """Return the bytes of a rank that cross the bus in a step that follows another, in and out.
 
-    They are the bytes of the nodes of a step that follows another. `update` says whether the device
-    or the host advances modes; columns of `resident` ky stay on the device. This is a multiple of
-    the columns of one of `tiles` tiles; None chooses their number.
+    `update` says whether the device or the host advances modes; columns of `resident` ky stay on
+    the device, a multiple of those of one of `tiles` tiles; None chooses their number.
     """
     from slipstream.engine.step_walk import traffic_of_step
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from slipstream.case.spectral_tables import ParticleSet, array_of
 from slipstream.engine.array_types import Array, Comm
-from slipstream.engine.collective import on_every_rank, sum_over_ranks
+from slipstream.engine.collective import largest, on_every_rank, sum_over_ranks
 from slipstream.engine.decomposition import split
 from slipstream.engine.device import Device
 from slipstream.engine.device.array_kernels import add_particles
@@ -63,13 +63,13 @@ class ParticleRanks:
                 "particles: positions are not finite any more; use a smaller time.step, if the flow"
                 " has blown up"
             )
-        found = []
+        indices = []
         for (n, per_length), own in zip(self._axes, (places[2], places[1]), strict=True):
             point = (module.floor(own * per_length) % n).astype(np.int64)
-            found.append(module.minimum(point, n - 1))
+            indices.append(module.minimum(point, n - 1))
         if module is not np and isinstance(self._owner, np.ndarray):
             self._owner = module.asarray(self._owner)
-        return self._owner[found[0], found[1]]
+        return self._owner[indices[0], indices[1]]
 
     def range_of(self, number: int, rank: int | None = None) -> tuple[int, int]:
         """Return the identities of `number` particles that a rank writes, and reads."""
@@ -180,10 +180,7 @@ class ParticleState:
         self.last_step = step
 
     def sort(self, shape: Sequence[int], lengths: Sequence[float]) -> None:
-        """Put particles into the order of Morton of the blocks of cells that they are in.
-
-        What neighbours in this order read lies close together along all axes.
-        """
+        """Put particles into the order of Morton of the blocks of cells that they are in."""
         module = self._device.array_module
         self._device.synchronize()
         key: Any = 0
@@ -212,7 +209,7 @@ def _spread(numbers: Any) -> Any:
 def step_numbers(
     step: float, before: float | None, response_time: float | None
 ) -> tuple[float, float, float, float, float, float]:
-    """Return what a step multiplies velocity, driving velocity and that of before by.
+    """Return the factors of velocity, driving velocity and the earlier driving velocity in a step.
 
     The first three are for the position, the others for the velocity. The driving velocity N is
     linear in time: N + (t / before) (N - N'), and dv/dt = (N - v) / response_time is exact.
@@ -222,7 +219,7 @@ def step_numbers(
         return 0.0, step * (1 + ratio / 2), -step * ratio / 2, 0.0, 1.0, 0.0
     z = step / response_time
     decay = math.exp(-z)
-    # Integrals of the exponential: (1 - exp(-z)) / z, and what is left of it to next orders.
+    # Integrals of the exponential: (1 - exp(-z)) / z, and its remainders of higher order.
     first, second, third = (_tail(z, order) for order in (1, 2, 3))
     own, slope = z * second, ratio * z * third
     return (
@@ -254,11 +251,11 @@ def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray
     for block in range(first // _DRAWN_TOGETHER, -(-last // _DRAWN_TOGETHER)):
         start = block * _DRAWN_TOGETHER
         random = np.random.default_rng([settings.seed, block])
-        own = slice(max(start, first) - start, min(start + _DRAWN_TOGETHER, last) - start)
-        part = slice(start + own.start - first, start + own.stop - first)
-        places[:, part] = random.random((3, _DRAWN_TOGETHER))[:, own]
+        drawn = slice(max(start, first) - start, min(start + _DRAWN_TOGETHER, last) - start)
+        part = slice(start + drawn.start - first, start + drawn.stop - first)
+        places[:, part] = random.random((3, _DRAWN_TOGETHER))[:, drawn]
         if pairs:
-            directions[:, part] = random.standard_normal((3, _DRAWN_TOGETHER))[:, own]
+            directions[:, part] = random.standard_normal((3, _DRAWN_TOGETHER))[:, drawn]
     places *= lengths[:, None]
     if not pairs:
         return places
@@ -296,11 +293,12 @@ def bytes_of_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) ->
     (planes, ny, nx), (along_z, along_y) = geometry.physical_box.shape, halo_widths(geometry)
     points = (planes + 2 * along_z) * (ny + 2 * along_y) * nx
     points += planes * ny * nx if along_y else 0
-    fields = 3 * points * problem.real_dtype.itemsize * len({one.interpolation for one in sets})
-    rows = (13 if one.kind == "inertial" else 10 for one in sets)  # with values that are sampled
+    fields = 3 * points * problem.real_dtype.itemsize * len({swarm.interpolation for swarm in sets})
+    # With values that are sampled.
+    rows = (13 if swarm.kind == "inertial" else 10 for swarm in sets)
     return fields + sum(
-        8 * row * math.ceil(1.3 * one.number / geometry.ranks)
-        for row, one in zip(rows, sets, strict=True)
+        8 * row * math.ceil(1.3 * swarm.number / geometry.ranks)
+        for row, swarm in zip(rows, sets, strict=True)
     )
 
 
@@ -316,23 +314,23 @@ class Particles:
     ) -> None:
         self._comm = comm
         self.sets = [ParticleState(one, flow.device) for one in sets]
+        self._evaluations: dict[str, Evaluation] = {}
         self.attach(flow, transport)
         self._steps = 0
 
     def attach(self, flow: SpectralStep, transport: Transport | None) -> None:
-        """Be carried by a step from now on, of the same fields as before.
-
-        The transport is one between all ranks.
-        """
+        """Be carried by a step from now on, of the same fields as before."""
         self._flow = flow
-        kinds = dict.fromkeys(one.settings.interpolation for one in self.sets)
+        kinds = dict.fromkeys(swarm.settings.interpolation for swarm in self.sets)
         self._interpolants = {kind: Interpolant(kind, flow, transport) for kind in kinds}
         self._ranks = ParticleRanks(flow.problem, self._comm)
-        apart = [kind for kind, one in self._interpolants.items() if not one.is_stored]
-        flow.before = [partial(self._record_apart, kind) for kind in apart]
-        for kind, one in self._interpolants.items():
-            if one.is_stored:
-                flow.stored_points, flow.with_points = one.points, partial(self._record_with, kind)
+        flow.before = []
+        for kind, interpolant in self._interpolants.items():
+            record = partial(self._record_kind, kind)
+            if interpolant.is_stored:
+                flow.stored_points, flow.with_points = interpolant.points, record
+            else:
+                flow.before.append(record)
 
     @property
     def _lengths(self) -> np.ndarray:
@@ -345,63 +343,58 @@ class Particles:
 
     # -- in a step ---------------------------------------------------------------------------
 
-    def _record_apart(self, kind: str, graph: StepGraph) -> None:
-        """Record the step of particles at the beginning of one of the flow."""
-        flow = self._flow
-        velocity = flow.read_state()[velocity_of(flow.problem.model)]
-        self._interpolants[kind].record_transform(graph, velocity)
-        self._record_sets(kind, graph)
-
-    def _record_with(self, kind: str, graph: StepGraph) -> None:
-        """Record the step of particles after the product that stores the velocity."""
-        self._interpolants[kind].record_halo(graph)
-        self._record_sets(kind, graph)
-
-    def _record_sets(self, kind: str, graph: StepGraph) -> None:
+    def _record_kind(self, kind: str, graph: StepGraph) -> None:
+        """Record the step of particles of one interpolation: before, or with, the flow."""
+        flow, interpolant = self._flow, self._interpolants[kind]
+        if interpolant.is_stored:
+            interpolant.record_halo(graph)
+        else:
+            velocity = flow.read_state()[velocity_of(flow.problem.model)]
+            interpolant.record_transform(graph, velocity)
         for one in self.sets:
             if one.settings.interpolation == kind:
                 self._record_set(graph.on(self._flow.device), one)
 
-    def _interpolant(self, one: ParticleState) -> Interpolant:
-        return self._interpolants[one.settings.interpolation]
+    def _interpolant(self, swarm: ParticleState) -> Interpolant:
+        return self._interpolants[swarm.settings.interpolation]
 
-    def _record_set(self, graph: StepGraph, one: ParticleState) -> None:
-        device, interpolant = self._flow.device, self._interpolant(one)
+    def _record_set(self, graph: StepGraph, swarm: ParticleState) -> None:
+        device, interpolant = self._flow.device, self._interpolant(swarm)
         kernel = device.kernel(
             "particles.hpp",
             "advance_particles",
-            INERTIAL=int(one.is_inertial),
+            INERTIAL=int(swarm.is_inertial),
             **interpolant.constants,
         )
-        blocks = -(-one.capacity // TOGETHER)
+        blocks = -(-swarm.capacity // TOGETHER)
         field = math.prod(self._flow.problem.geometry.physical_box.shape)
         for number, (low, high) in enumerate(split(blocks, device.lanes)):
             if low == high:
                 continue
-            first, last = low * TOGETHER, min(high * TOGETHER, one.capacity)
+            first, last = low * TOGETHER, min(high * TOGETHER, swarm.capacity)
             operation = kernel.bind(
                 interpolant.launch(last - first),
-                one.state,
-                one.capacity,
+                swarm.state,
+                swarm.capacity,
                 first,
                 high - low,
                 last,
-                one.numbers,
-                one.counts,
+                swarm.numbers,
+                swarm.counts,
                 *interpolant.arguments,
             )
             item = interpolant.array.itemsize
             per_field = min(64 * (last - first), field)
             graph.add(
                 operation,
-                reads=[interpolant.array, one.numbers],
-                writes=[one.state[:, first:last]],
+                reads=[interpolant.array, swarm.numbers],
+                writes=[swarm.state[:, first:last]],
                 label="particles",
                 category="compute",
                 lane=graph.lane_of_batch(number, device)[1],
                 moves=(
-                    3 * per_field * item + 8 * one.rows * (last - first),
-                    8 * one.rows * (last - first),
+                    3 * per_field * item + 8 * swarm.rows * (last - first),
+                    8 * swarm.rows * (last - first),
                 ),
             )
 
@@ -411,44 +404,41 @@ class Particles:
             one.set_step(step)
 
     def after_step(self) -> bool:
-        """Send particles to others where the halo does not suffice for the next step.
-
-        Returns whether memory has grown, so that the step is to be recorded again.
-        """
+        """Send particles to other ranks if the halo requires it; return whether to record again."""
         self._steps += 1
         grows = False
         if self._ranks.count > 1:
             device = self._flow.device
-            far = np.array([float(device.to_host(one.counts)[1]) for one in self.sets])
+            far = np.array([float(device.to_host(swarm.counts)[1]) for swarm in self.sets])
             counts = sum_over_ranks(self._comm, far)
-            for one, count in zip(self.sets, counts, strict=True):
+            for swarm, count in zip(self.sets, counts, strict=True):
                 if count:
-                    grows |= self._send_home(one)
-            grows = bool(counts.any()) and self._any(grows)
+                    grows |= self._send_home(swarm)
+            grows = bool(counts.any()) and largest(self._comm, int(grows)) > 0
         if self._steps % _SORT_INTERVAL == 0:
-            for one in self.sets:
-                self._sort(one)
+            for swarm in self.sets:
+                self._sort(swarm)
         return grows
-
-    def _any(self, grows: bool) -> bool:
-        return bool(sum_over_ranks(self._comm, np.array([float(grows)]))[0])
 
     def forget_steps(self) -> None:
         """Begin again with a step of Euler, since the flow has become another one."""
         for one in self.sets:
             one.last_step = None
 
-    def _sort(self, one: ParticleState) -> None:
+    def _sort(self, swarm: ParticleState) -> None:
         problem = self._flow.problem
-        one.sort(problem.geometry.shape, problem.lengths)
+        swarm.sort(problem.geometry.shape, problem.lengths)
 
     # -- between ranks -----------------------------------------------------------------------
 
-    def _send_home(self, one: ParticleState) -> bool:
+    def _send_home(self, swarm: ParticleState) -> bool:
         """Send particles to the ranks that have their places; return whether memory has grown."""
         device, module = self._flow.device, self._flow.device.array_module
         device.synchronize()
-        identity, state = one.identity[: one.count], one.state[:, : one.count]
+        identity, state = (
+            swarm.identity[: swarm.count],
+            swarm.state[:, : swarm.count],
+        )
         homes: Any = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3], module))
         leaving = module.flatnonzero(homes != self._ranks.rank)
         arriving = self._ranks.exchange(
@@ -458,61 +448,55 @@ class Particles:
         )
         new_identity, new_state = map(module.asarray, arriving)
         stay = module.flatnonzero(homes == self._ranks.rank)
-        return one.fill(
+        return swarm.fill(
             module.concatenate([identity[stay], new_identity]),
             module.concatenate([state[:, stay], new_state], axis=1),
             self._spare,
         )
 
-    def _place(self, one: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
+    def _place(self, swarm: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
         """Take particles of the host, which go to the ranks that have their places."""
         homes: Any = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3]))
-        grows = one.fill(*self._ranks.exchange(homes, identity, state), self._spare)
-        self._sort(one)
+        grows = swarm.fill(*self._ranks.exchange(homes, identity, state), self._spare)
+        self._sort(swarm)
         return grows
 
-    def _range(self, one: ParticleState) -> tuple[int, int]:
+    def _range(self, swarm: ParticleState) -> tuple[int, int]:
         """Return the identities that this rank writes, and reads."""
-        return self._ranks.range_of(one.settings.number)
+        return self._ranks.range_of(swarm.settings.number)
 
-    def by_identity(self, one: ParticleState, values: Array) -> np.ndarray:
+    def by_identity(self, swarm: ParticleState, values: Array) -> np.ndarray:
         """Return values [row, particle here] of the identities of `_range`, in their order."""
-        device, number = self._flow.device, one.settings.number
-        identity = device.to_host(one.identity[: one.count])
+        device, number = self._flow.device, swarm.settings.number
+        identity = device.to_host(swarm.identity[: swarm.count])
         owner = self._ranks.of_identities(identity, number)
         identity, values = self._ranks.exchange(owner, identity, device.to_host(values))
-        low, high = self._range(one)
+        low, high = self._range(swarm)
         result = np.empty((len(values), high - low), values.dtype)
         result[:, identity - low] = values
         return result
 
     # -- states ------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Place all particles as the case says; the step is to be recorded after that."""
-        for one in self.sets:
-            self._begin(one)
+    def begin(self, sets: Sequence[ParticleState] | None = None) -> None:
+        """Place particles as the case says; the step is to be recorded after that."""
+        for swarm in self.sets if sets is None else sets:
+            low, high = self._range(swarm)
+            self._set_places(swarm, first_places(swarm.settings, low, high, self._lengths))
 
-    def _begin(self, one: ParticleState) -> None:
-        low, high = self._range(one)
-        self._set_places(one, first_places(one.settings, low, high, self._lengths))
+    def set_places(self, swarm: ParticleState, places: np.ndarray) -> bool:
+        """Start particles at positions, with the fluid's velocity; return whether to record."""
+        low, high = self._range(swarm)
+        return self._set_places(swarm, places[low:high].T)
 
-    def set_places(self, one: ParticleState, places: np.ndarray) -> bool:
-        """Start particles at positions [particle, 3], with the fluid's velocity.
-
-        Returns whether memory has grown.
-        """
-        low, high = self._range(one)
-        return self._set_places(one, places[low:high].T)
-
-    def _set_places(self, one: ParticleState, places: np.ndarray) -> bool:
-        low, high = self._range(one)
-        state = np.zeros((one.rows, high - low))
+    def _set_places(self, swarm: ParticleState, places: np.ndarray) -> bool:
+        low, high = self._range(swarm)
+        state = np.zeros((swarm.rows, high - low))
         state[:3] = places
-        grows = self._place(one, np.arange(low, high), state)
-        one.last_step = None
-        self.take_velocities([one])
-        return self._any(grows)
+        grows = self._place(swarm, np.arange(low, high), state)
+        swarm.last_step = None
+        self.take_velocities([swarm])
+        return largest(self._comm, int(grows)) > 0
 
     def take_velocities(self, sets: Sequence[ParticleState] | None = None) -> None:
         """Give inertial particles the velocity of the fluid."""
@@ -524,49 +508,46 @@ class Particles:
                 device.synchronize()
 
     def read(self, checkpoint: Checkpoint) -> list[str]:
-        """Take particles from a state; return warnings of sets that it lacks.
-
-        The step is to be recorded again.
-        """
+        """Take particles from a state; return warnings of sets that it lacks. Record again."""
         warnings = []
-        for one in self.sets:
-            stem = f"{PARTICLES}{one.settings.name}"
+        for swarm in self.sets:
+            stem = f"{PARTICLES}{swarm.settings.name}"
             name = f"{stem}.state"
             if name not in checkpoint.arrays:
                 warnings.append(
-                    f"{checkpoint.path} has no particles {one.settings.name!r}: they begin at the"
+                    f"{checkpoint.path} has no particles {swarm.settings.name!r}: they begin at the"
                     " places that the case gives"
                 )
-                self._begin(one)
+                self.begin([swarm])
                 continue
 
-            def stored(one: ParticleState = one, name: str = name, stem: str = stem) -> Any:
-                shape = one.settings.number, one.rows
+            def stored(swarm: ParticleState = swarm, name: str = name, stem: str = stem) -> Any:
+                shape = swarm.settings.number, swarm.rows
                 if checkpoint.shapes[name] != shape:
                     raise InputError(
                         f"particles: {checkpoint.path} has {checkpoint.shapes[name][0]} particles"
-                        f" {one.settings.name!r} with {checkpoint.shapes[name][1]} numbers each,"
+                        f" {swarm.settings.name!r} with {checkpoint.shapes[name][1]} numbers each,"
                         f" the case {shape[0]} with {shape[1]}; accepted: the same number and kind,"
                         " or another name"
                     )
-                low, high = self._range(one)
-                values = checkpoint.read(name, (low, 0), (high - low, one.rows))
+                low, high = self._range(swarm)
+                values = checkpoint.read(name, (low, 0), (high - low, swarm.rows))
                 return np.ascontiguousarray(values.T), float(checkpoint.read(f"{stem}.step")[0])
 
             state, last = on_every_rank(self._comm, stored)
-            low, high = self._range(one)
-            self._place(one, np.arange(low, high), state)
-            one.last_step = last if last > 0 else None
+            low, high = self._range(swarm)
+            self._place(swarm, np.arange(low, high), state)
+            swarm.last_step = last if last > 0 else None
         return warnings
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the particles by identity, as part of a state."""
-        for one in self.sets:
-            stem = f"{PARTICLES}{one.settings.name}"
-            values = self.by_identity(one, one.state[:, : one.count])
-            shape = one.settings.number, one.rows
-            yield _field(f"{stem}.state", values.T, self._range(one)[0], shape)
-            step = np.array([one.last_step or 0.0]) if self._ranks.rank == 0 else np.zeros(0)
+        for swarm in self.sets:
+            stem = f"{PARTICLES}{swarm.settings.name}"
+            values = self.by_identity(swarm, swarm.state[:, : swarm.count])
+            shape = swarm.settings.number, swarm.rows
+            yield _field(f"{stem}.state", values.T, self._range(swarm)[0], shape)
+            step = np.array([swarm.last_step or 0.0]) if self._ranks.rank == 0 else np.zeros(0)
             yield _field(f"{stem}.step", step, 0, (1,))
 
     def add_to_digest(self, sums: Array, start: int) -> None:
@@ -582,11 +563,11 @@ class Particles:
         device.synchronize()
         return [
             (
-                np.array(device.to_host(one.identity[: one.count])),
-                np.array(device.to_host(one.state[:, : one.count])),
-                one.last_step,
+                np.array(device.to_host(swarm.identity[: swarm.count])),
+                np.array(device.to_host(swarm.state[:, : swarm.count])),
+                swarm.last_step,
             )
-            for one in self.sets
+            for swarm in self.sets
         ]
 
     def restore(self, kept: Sequence[Any]) -> bool:
@@ -595,7 +576,7 @@ class Particles:
         for one, (identity, state, last_step) in zip(self.sets, kept, strict=True):
             grows |= one.fill(identity, state, self._spare)
             one.last_step = last_step
-        return self._any(grows)
+        return largest(self._comm, int(grows)) > 0
 
     # -- results -----------------------------------------------------------------------------
 
@@ -613,46 +594,44 @@ class Particles:
         return own if self._comm is None else np.concatenate(self._comm.allgather(own))
 
     def _recorded(
-        self, one: ParticleState, wanted: Sequence[str], time: float
+        self, swarm: ParticleState, wanted: Sequence[str], time: float
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yield positions, velocities and expressions at the particles of `_range`."""
         for text in wanted:
             shape: tuple[int, ...] = (3,)
             if text == "position":
-                values = one.state[:3, : one.count]
+                values = swarm.state[:3, : swarm.count]
             elif text == "velocity":
-                values = one.state[6:, : one.count] if one.is_inertial else self._of_fluid(one)
+                values = (
+                    swarm.state[6:, : swarm.count] if swarm.is_inertial else self._of_fluid(swarm)
+                )
             else:
-                values = self._evaluated(one, text, time)
+                values = self._evaluated(swarm, text, time)
                 shape = self._evaluation(text).shape
-            yield text, self.by_identity(one, values).T.reshape(-1, *shape)
+            yield text, self.by_identity(swarm, values).T.reshape(-1, *shape)
 
-    def _evaluated(self, one: ParticleState, expression: str, time: float) -> Array:
+    def _evaluated(self, swarm: ParticleState, expression: str, time: float) -> Array:
         """Return an expression at the particles that are here: [component, particle]."""
         evaluation = self._evaluation(expression)
-        device, found = self._flow.device, []
+        device, values = self._flow.device, []
         total = len(evaluation.quantity.forms)
         for low in range(0, total, 3):
             fields = evaluation.stored_modes(slice(low, low + 3), time)
-            self._interpolant(one).set(fields)
+            self._interpolant(swarm).set(fields)
             del fields
-            found.append(self._interpolated(one)[: min(3, total - low)])
+            values.append(self._interpolated(swarm)[: min(3, total - low)])
         device.synchronize()
-        whole: Array = device.array_module.concatenate(found)
+        whole: Array = device.array_module.concatenate(values)
         return whole
 
-    def _of_fluid(self, one: ParticleState) -> Array:
+    def _of_fluid(self, swarm: ParticleState) -> Array:
         """Return the velocity of the fluid at the particles that are here."""
         fields = self._flow.read_state()[velocity_of(self._flow.problem.model)]
-        self._interpolant(one).set(fields)
-        return self._interpolated(one)
+        self._interpolant(swarm).set(fields)
+        return self._interpolated(swarm)
 
-    def _interpolated(self, one: ParticleState) -> Array:
-        return self._interpolant(one).values_at(one.state, one.count)
-
-    @cached_property
-    def _evaluations(self) -> dict[str, Evaluation]:
-        return {}
+    def _interpolated(self, swarm: ParticleState) -> Array:
+        return self._interpolant(swarm).values_at(swarm.state, swarm.count)
 
     def _evaluation(self, expression: str) -> Evaluation:
         if expression not in self._evaluations:
@@ -664,11 +643,11 @@ class Particles:
 
     def sample(self, name: str, time: float) -> Iterator[Field]:
         """Yield the recorded quantities of a set, by identity."""
-        one = self.set_of(name)
-        low, number = self._range(one)[0], one.settings.number
+        swarm = self.set_of(name)
+        low, number = self._range(swarm)[0], swarm.settings.number
         texts = {"position": "position, not taken back into the box", "velocity": "own velocity"}
-        wanted = [*texts, *(f"({text})" for text in one.settings.record)]
-        for text, values in self._recorded(one, wanted, time):
+        wanted = [*texts, *(f"({text})" for text in swarm.settings.record)]
+        for text, values in self._recorded(swarm, wanted, time):
             name = text if text in texts else array_of(text)
             long_name = texts.get(text, f"{text[1:-1]} at the particles")
             yield _field(name, values, low, (number, *values.shape[1:]), long_name)

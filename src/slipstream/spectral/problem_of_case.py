@@ -36,14 +36,14 @@ _RANKS = {"gpu": 32, "cpu": 64}
 _RANKS_OF_NODE = {"gpu": 4, "cpu": 32}
 
 
-def with_decomposition(case: SpectralCase, place: RankPlace, processor: str) -> SpectralCase:
+def with_decomposition(case: SpectralCase, rank: RankPlace, processor: str) -> SpectralCase:
     """Return a case that states pencils if they are likely to be faster than slabs.
 
     On GPUs the ranks of a node share planes, so that one of the exchanges stays within the node. On
     CPUs memory is hardly faster than a network, so the pencils are the most even ones.
     """
-    (nx, ny, nz), ranks, of_node = case.grid.points_xyz, place.ranks, place.ranks_of_node
-    if case.run.decomposition != "auto" or place.is_one_node or ranks > nz:
+    (nx, ny, nz), ranks, of_node = case.grid.points_xyz, rank.ranks, rank.ranks_of_node
+    if case.run.decomposition != "auto" or rank.is_one_node or ranks > nz:
         return case
     if ranks < _RANKS[processor] or of_node < _RANKS_OF_NODE[processor]:
         return case
@@ -164,13 +164,7 @@ def process_grid_of(
     modes: tuple[Modes, Modes, Modes],
     ranks: int,
 ) -> tuple[int, int] | None:
-    """Return the number of ranks along z and along y, None for slabs.
-
-    Raises
-    ------
-    InputError
-        If some rank would have no part of the pencils that the case asks for.
-    """
+    """Return the number of ranks along z and along y, None for slabs; refuse empty parts."""
     run, along = case.run, min(shape[0], modes[1].count)
     if run.decomposition == "slab" or ranks == 1:
         return None
@@ -189,13 +183,13 @@ def process_grid_of(
         if grid[0] > along or grid[1] > over:
             raise InputError(f"run.grid: {list(run.grid)}; accepted: at most [{over}, {along}]")
         return None if grid[1] == 1 else grid
-    found = pencil_grid(shape, modes, ranks)
-    if found is None:
+    pencils = pencil_grid(shape, modes, ranks)
+    if pencils is None:
         raise InputError(
             f"run.decomposition: {ranks} ranks cannot all have work along y and z; "
             f"accepted: products of at most {over} and {along}"
         )
-    return None if found[1] == 1 else found
+    return None if pencils[1] == 1 else pencils
 
 
 def _flat_axes(case: SpectralCase) -> FlatAxes:

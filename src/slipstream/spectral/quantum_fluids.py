@@ -37,7 +37,7 @@ def coefficients(problem: SpectralProblem) -> tuple[float, float]:
 def quantum_taylor_green(
     problem: SpectralProblem, amplitude: float
 ) -> dict[str, Callable[..., Any]]:
-    """Vortex lines whose flow at large is that of Taylor and Green.
+    """Vortex lines with the large-scale flow of Taylor and Green.
 
     Nore, Abid and Brachet, Phys. Fluids 9, 2644 (1997). The vorticity of the flow is the cross
     product of the gradients of ``lambda = cos x sqrt(2 |cos z|)`` and ``mu = cos y sqrt(2 |cos z|)
@@ -105,7 +105,7 @@ def quantum_abc(
     coefficients_abc: Sequence[float],
     velocity: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Callable[..., Any]]:
-    """Vortex lines whose flow at large is that of Arnold, Beltrami and Childress.
+    """Vortex lines with the large-scale flow of Arnold, Beltrami and Childress.
 
     Clark di Leoni, Mininni and Brachet, Phys. Rev. A 95, 053636 (2017): each of the six terms of
     the flow, such as ``A sin(kz z)`` along x, becomes a phase ``n(z) kx x``, where n is the whole
@@ -123,7 +123,9 @@ def quantum_abc(
         ((c, "sin", 1), (b, "cos", 0)),
     )
     strongest = max(
-        abs(one[0]) / quantum for own, quantum in zip(terms, quanta, strict=True) for one in own
+        abs(one[0]) / quantum
+        for phases, quantum in zip(terms, quanta, strict=True)
+        for one in phases
     )
     if strongest <= 0.5:
         raise InputError(
@@ -134,8 +136,8 @@ def quantum_abc(
 
     def wave(x: Any, y: Any, z: Any, module: Any) -> Any:
         places, phase = (x, y, z), 0.0
-        for along, (own, quantum) in enumerate(zip(terms, quanta, strict=True)):
-            for strength, name, axis in own:
+        for along, (phases, quantum) in enumerate(zip(terms, quanta, strict=True)):
+            for strength, name, axis in phases:
                 value = getattr(module, name)(wavenumber * units[axis] * places[axis])
                 number = module.rint(strength / quantum * value)
                 phase = phase + number * units[along] * places[along]
@@ -174,7 +176,7 @@ def vortex_line(
     phase is half of the solid angle, which is summed over straight pieces with a fixed direction
     (van Oosterom and Strackee, IEEE Trans. Biomed. Eng. 30, 125 (1983)). The next images in the
     periodic box are taken as dipoles of the area of the curve, and a uniform flow makes the phase
-    periodic, up to a few hundredths. The modulus is that of a straight line, tanh(distance /
+    periodic, up to a few hundredths. The modulus belongs to a straight line, tanh(distance /
     (sqrt(2) xi)).
     """
     _check_model(problem, flow)

@@ -62,11 +62,7 @@ def random_modes(
     number: int,
     signs: Sequence[int] = (),
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return solenoidal random modes from a first to a last shell, all of the same strength.
-
-    They are given by indices along z, y and x in this rank's modes, and coefficients. The amplitude
-    is the root mean square of a component; in a plane there are two.
-    """
+    """Return solenoidal random modes of some shells, of the same strength, and their indices."""
     places, near = waves.near(shells[1]), waves.near(shells[1], of_all_ranks=True)
     low, high = round(shells[0]), round(shells[1])
     shell_count, count = _number_of_modes(waves, near, low, high, signs)
@@ -93,7 +89,7 @@ def _random_plane(
     basis = Basis.of(waves, kz, ky, kx)
     seed, first_number = draw
     phases = [2 * np.pi * basis.uniform(seed, first_number + i) for i in range(3)]
-    # Both have the same energy on average, and together that of the mode: |c1|^2 + |c2|^2 = 2 E.
+    # Both have the same energy on average, together that of the mode: |c1|^2 + |c2|^2 = 2 E.
     share = 0.0 if waves.normal is not None else phases[2]
     c1 = np.sqrt(2) * np.cos(share) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
@@ -154,10 +150,7 @@ class Basis:
         return _hash_uniform(seed, number, *self.key)
 
     def normal(self, seed: int, number: int) -> np.ndarray:
-        """Return a normally distributed complex number, of mean square 1, for each wavevector.
-
-        From the uniform numbers `number` and `number` + 1, by the method of Box and Muller.
-        """
+        """Return a normally distributed complex number, of mean square 1, for each wavevector."""
         size = np.sqrt(-np.log1p(-self.uniform(seed, number)))
         found: np.ndarray = size * np.exp(2j * np.pi * self.uniform(seed, number + 1))
         return found

@@ -20,11 +20,7 @@ _MOST_BYTES = 1 << 30
 
 
 def is_other_resolution(shape: Sequence[int], grid: Sequence[int]) -> bool:
-    """Return whether a shape is another resolution of a grid, finer or coarser along every axis.
-
-    It must have the same proportions, except along axes of a single point, so that a part of a
-    field is not taken for a whole one.
-    """
+    """Return whether a shape has the proportions of a grid, but for axes of one point."""
     if tuple(shape) == tuple(grid) or len(shape) != len(grid) or min(shape) < 1:
         return False
     pairs = [(n, m) for n, m in zip(shape, grid, strict=True) if (n, m) != (1, 1)]
@@ -45,23 +41,9 @@ def resampled(
     grid: Sequence[int],
     box: Box,
 ) -> np.ndarray:
-    """Return values resampled at a box of the points of a grid; does not communicate.
+    """Return float64 values resampled at a box of a grid; does not communicate.
 
-    Parameters
-    ----------
-    read : callable
-        ``read(first, last)`` returns all values of planes first to last - 1, [z, y, x].
-    shape : sequence of int
-        Number of stored points along z, y and x.
-    grid : sequence of int
-        Number of points of the grid along z, y and x.
-    box : Box
-        The points to return.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64, with the shape of the box; values do not depend on the box.
+    ``read(first, last)`` returns all values of planes first to last - 1, of `shape` [z, y, x].
     """
     result = np.zeros(box.shape)
     planes, rows, columns = box.slices()
@@ -83,12 +65,12 @@ def resampled(
 
 def _along(values: np.ndarray, axis: int, points: int) -> np.ndarray:
     """Return values at another number of points along an axis."""
-    own = values.shape[axis]
-    if own == points:
+    stored = values.shape[axis]
+    if stored == points:
         return values
-    most = (min(own, points) - 1) // 2
+    most = (min(stored, points) - 1) // 2
     modes = np.fft.rfft(values, axis=axis).take(range(most + 1), axis=axis)
-    found: np.ndarray = np.fft.irfft(modes, points, axis=axis) * (points / own)
+    found: np.ndarray = np.fft.irfft(modes, points, axis=axis) * (points / stored)
     return found
 
 
@@ -108,10 +90,9 @@ def read_state(
 ) -> float | None:
     """Read this rank's modes of the state of an earlier run; does not communicate.
 
-    `put` gets the modes of a component piece by piece, with their place in this rank's box: the
-    state may be larger than memory. Modes that the checkpoint lacks are not put. Modes that the new
-    grid cannot hold are dropped: then this rank's share of the stored variance is returned, else
-    None.
+    `put` gets the modes of a component piece by piece, with their place in this rank's box; modes
+    that the checkpoint lacks are not put. If the grid cannot hold all modes, this rank's share of
+    the stored variance is returned.
     """
     if not np.allclose(earlier.grid.lengths_xyz, case.grid.lengths_xyz, rtol=1e-12):
         raise InputError(
@@ -227,7 +208,10 @@ def _common_modes(
     z, y, x = (
         [((0, min(new, old)), 0)]
         if axis == 2 or (axis == 0 and has_walls)
-        else _common_ranges(new, old)
+        else [
+            ((0, (min(new, old) + 1) // 2), 0),
+            ((new - (min(new, old) - 1) // 2, new), old - new),
+        ]
         for axis, (new, old) in enumerate(zip(shape, stored, strict=True))
     )
     pairs = []

@@ -91,7 +91,7 @@ class SpectralStep:
             if passes is None
             else passes(transport)
         )
-        # The factors of the patterns of force in each substage, and the ones that a step reads.
+        # The factors of the patterns of force per substage, and the ones that a step reads.
         self._steady = np.ones((problem.method.substages, len(problem.forced)))
         self._step_values = np.zeros(0)
         self.tables_on = {
@@ -112,7 +112,7 @@ class SpectralStep:
         self.is_ahead = False
         # Additional nodes of a step: `before` and `after` everything else, when the stage is free,
         # and `with_points` after the first product, which has stored points.
-        self.before: Sequence[Callable[[StepGraph], None]] = ()
+        self.before: list[Callable[[StepGraph], None]] = []
         self.after: Sequence[Callable[[StepGraph], None]] = ()
         self.stored_points: Any = None
         self.with_points: Callable[[StepGraph], None] | None = None
@@ -128,12 +128,12 @@ class SpectralStep:
             tables.restate(problem)
         self._step_values, self._step_size = np.zeros(0), None
 
-    def follow(self, found: Mapping[str, float]) -> None:
+    def follow(self, numbers: Mapping[str, float]) -> None:
         """Take the numbers of parameters that follow the state."""
         problem = self.problem
-        if all(problem.parameters[name] == value for name, value in found.items()):
+        if all(problem.parameters[name] == value for name, value in numbers.items()):
             return
-        problem.follow(found)
+        problem.follow(numbers)
         if problem.model.linear_follows:
             self.restate(problem)
             return
@@ -211,10 +211,7 @@ class SpectralStep:
         return graph
 
     def record_parts(self) -> list[StepGraph]:
-        """Return the graphs of the substages of a step, between which the stage may be changed.
-
-        `read_stage` returns the input of a substage. The first one starts from the state.
-        """
+        """Return the graphs of the substages of a step, between which the stage may be changed."""
         graphs = []
         for substage in range(self.problem.method.substages):
             graph = StepGraph(self.passes.devices[0]) if substage else self._begun()
@@ -304,11 +301,7 @@ class SpectralStep:
         return graph
 
     def record_forward(self, load: PointOperation, target: Any, signs: Sequence[int]) -> StepGraph:
-        """Return the graph that sets spectral fields from points, not normalised.
-
-        There are at most as many fields as are transformed together; `load` makes each chunk of
-        points, see `PlaneTask`. For `signs` see `record_backward`.
-        """
+        """Return the graph that sets spectral fields from points, not normalised."""
         if self._shifts is not None:
             load = self._shifts.after(load, self.device)
         graph, self.is_ahead = StepGraph(self.passes.devices[0]), False
@@ -323,7 +316,7 @@ class SpectralStep:
         for device in self.passes.devices:
             tables = self.tables_on[device]
             graph.add(
-                tables.forget(),
+                device.fill(tables.found, 0),
                 writes=[tables.found],
                 label="reset",
                 category="compute",
@@ -504,10 +497,7 @@ class SpectralStep:
         )
 
     def run_over_rows(self, kernel: Kernel, *arrays: Array, last: Sequence[Any] = ()) -> None:
-        """Run a kernel over all rows of a field, on the device of the fields.
-
-        `last` are its arguments after the sizes.
-        """
+        """Run a kernel over all rows of a field, on the device of the fields."""
         nz, ny, row = self.problem.geometry.stored_shape
         nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:
@@ -516,10 +506,7 @@ class SpectralStep:
             self.device.run(kernel.bind(launch, *arrays, *sizes, *last))
 
     def weigh_rows(self, sums: Array, first: int = 0) -> None:
-        """Multiply sums over rows of modes, [row, ...] from row `first` on, by their multiplicity.
-
-        Between walls a row with kz > 0 stands for -kz too.
-        """
+        """Multiply sums over rows of modes, from row `first` on, by their multiplicity."""
         waves = self.wavenumbers
         if not waves.has_walls:
             return

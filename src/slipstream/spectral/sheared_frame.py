@@ -105,14 +105,14 @@ class PointShifts:
 
     def _shifted(self, function: PointOperation, device: Device, sign: int) -> PointOperation:
         def operation(points: Array, plane: int) -> tuple[Operation, list[Any]]:
-            own, accessed = function(points, plane)
+            inner, accessed = function(points, plane)
 
             def run(stream: Any) -> None:
                 if sign > 0:
-                    own(stream)
+                    inner(stream)
                 self._shift(points, device, sign)
                 if sign < 0:
-                    own(stream)
+                    inner(stream)
 
             return run, accessed
 
@@ -152,33 +152,30 @@ def _relabel(flow: SpectralStep, periods: int, comm: Comm) -> None:
     """Store each mode under its label in an earlier frame; drop modes without a label there."""
     geometry, device = flow.problem.geometry, flow.device
     boxes, rank = geometry.spectral_boxes, geometry.rank
-    own = boxes[rank]
+    here = boxes[rank]
     device.synchronize()
     state = flow.modes_of(flow.state)
     # By the other rank: the indices of exchanged modes at the sender and the receiver.
-    incoming = [_moved(flow, periods, own, other) for other in boxes]
-    outgoing = [_moved(flow, periods, other, own) for other in boxes]
+    incoming = [_moved(flow, periods, here, other) for other in boxes]
+    outgoing = [_moved(flow, periods, other, here) for other in boxes]
     planes = max(1, _AT_ONCE // max(1, *(box.size // max(1, box.shape[0]) for box in boxes)))
     for component in range(len(state)):
-        for low in range(0, own.shape[0], planes):
+        for low in range(0, here.shape[0], planes):
             part = slice(low, low + planes)
-            given = device.to_host(state[component, part])
-            sent = [given[:, source, x] for source, _, x in outgoing]
+            modes = device.to_host(state[component, part])
+            sent = [modes[:, source, x] for source, _, x in outgoing]
             came = sent if comm is None else comm.alltoall(sent)
-            found = np.zeros_like(given)
+            relabelled = np.zeros_like(modes)
             for (_, target, x), values in zip(incoming, came, strict=True):
-                found[:, target, x] = values
-            device.run(device.copy(state[component, part], found))
+                relabelled[:, target, x] = values
+            device.run(device.copy(state[component, part], relabelled))
             device.synchronize()
 
 
 def _moved(
     flow: SpectralStep, periods: int, target: Box, source: Box
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the modes of a rank's box that come from another's: ky there, ky here, and kx.
-
-    Each is an index in the box that has the modes before or after; kx is the same mode in both.
-    """
+    """Return the modes of a rank's box that come from another's: ky there, ky here, and kx."""
     waves = flow.wavenumbers
     _, labels, all_x = waves.integers
     count = len(labels)

@@ -11,7 +11,7 @@ import numpy as np
 import sympy
 
 from slipstream.engine import kernels
-from slipstream.engine.device import Device, Operation
+from slipstream.engine.device import Device
 from slipstream.engine.errors import InputError
 from slipstream.engine.fft import PencilGeometry, PointProduct, SlabGeometry
 from slipstream.engine.fft.slab_engine import NO_SIGNS, Signs
@@ -145,7 +145,7 @@ class SpectralProblem:
         parts = (len(part.inputs) for parts in self.model.means.values() for part in parts)
         return max(self.size, *parts, 0)
 
-    @property
+    @cached_property
     def is_sheared(self) -> bool:
         """Whether a mean shear tilts the frame of the modes."""
         return bool(self.model.shear != 0)
@@ -219,10 +219,7 @@ class SpectralProblem:
 
     @cached_property
     def means(self) -> dict[str, list[tuple[MeanPart, Callable[..., Any]]]]:
-        """The averages by name: parts, and their values as functions of arrays of points.
-
-        After these the functions take the parameters that follow the state.
-        """
+        """The averages by name: parts, and their values as functions of arrays of points."""
         fixed, followed = self.fixed, [parameter(name) for name in self.model.follows]
         return {
             name: [
@@ -351,18 +348,21 @@ class SpectralProblem:
 def coupled_components(model: Lowered) -> tuple[tuple[int, int], ...]:
     """Return the nonzero entries, row and column, of functions of the linear terms' matrix."""
     size = len(model.components)
-    near = {own: {own, *row} for own, row in enumerate(model.linear)}
+    near = {component: {component, *row} for component, row in enumerate(model.linear)}
     for first in model.vectors:
         # The projection mixes the components of a vector, if linear terms need it.
         part = range(first, first + 3)
-        if any(set(near[own]) - {own} for own in part):
-            together = set().union(*(near[own] for own in part))
-            near |= {own: together | set(part) for own in part}
+        if any(set(near[component]) - {component} for component in part):
+            together = set().union(*(near[component] for component in part))
+            near |= {component: together | set(part) for component in part}
     for _ in range(size):
         near = {
-            own: set().union(*(near[other] for other in others)) for own, others in near.items()
+            component: set().union(*(near[other] for other in others))
+            for component, others in near.items()
         }
-    return tuple((own, other) for own in range(size) for other in sorted(near[own]))
+    return tuple(
+        (component, other) for component in range(size) for other in sorted(near[component])
+    )
 
 
 @dataclass(frozen=True)
@@ -420,6 +420,11 @@ def field_of_name(fields: Sequence[FieldParts], name: str, key: str) -> FieldPar
     raise InputError(f"{key}: the model has no field {name!r}; it has: {accepted}")
 
 
+def key_of(name: str, tables: Sequence[Any], number: int) -> str:
+    """Return the key of one of several tables in a case, as people count them."""
+    return name if len(tables) == 1 else f"{name}[{number + 1}]"
+
+
 def vectors_of(fields: list[FieldParts]) -> list[tuple[str, FieldParts]]:
     """Return vectors, and the prefix of their diagnostics' names, "" for the first."""
     vectors = [field for field in fields if field.is_vector]
@@ -474,11 +479,6 @@ class KernelTables:
         device.run(device.copy(self.product.parameters, np.array(_product_numbers(problem))))
         device.run(device.copy(self.parameters, np.array(_mode_numbers(problem))))
         device.synchronize()
-
-    def forget(self) -> Operation:
-        """Return the operation that clears the results of the last step."""
-        found = self.found
-        return lambda stream: found.fill(0)
 
 
 def _product_numbers(problem: SpectralProblem) -> list[float]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,13 @@ import numpy as np
 from slipstream.case import Case, SpectralCase
 from slipstream.engine.accepted import MODELS
 from slipstream.engine.array_types import Array, Comm
-from slipstream.engine.collective import collectively, largest, on_every_rank, sum_over_ranks
+from slipstream.engine.collective import (
+    collectively,
+    greatest,
+    largest,
+    on_every_rank,
+    sum_over_ranks,
+)
 from slipstream.engine.device import Device
 from slipstream.engine.device.array_kernels import add_boxes, digest_kernel, empty_sums, total_of
 from slipstream.engine.device_memory import ranks_per_device
@@ -52,7 +57,7 @@ from slipstream.spectral.followed_parameters import (
     check_followed,
     cutoff_warnings,
 )
-from slipstream.spectral.forcing import Forcing, check_forcing, key_of
+from slipstream.spectral.forcing import Forcing, check_forcing
 from slipstream.spectral.formula_parser import judge_loss
 from slipstream.spectral.initial_flows import INITIAL_FLOWS, InitialFlow, InitialScalars
 from slipstream.spectral.kept_modes import alias_warnings
@@ -61,7 +66,7 @@ from slipstream.spectral.particles import Particles, bytes_of_particles, check_p
 from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case, with_decomposition
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.sheared_frame import advance_frame, check_sheared, periods_after
-from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
+from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, key_of
 from slipstream.spectral.spectrum import (
     curl_kernel,
     keep_sphere,
@@ -73,7 +78,6 @@ from slipstream.spectral.spectrum import (
 
 # Modules that few simulations need are imported where they are used.
 if TYPE_CHECKING:
-    from slipstream.files.checkpoint import Checkpoint
     from slipstream.spectral.statistics import JointDensity
 
 # The number of steps after which conjugate modes are made equal again, if linear terms make them
@@ -109,7 +113,7 @@ class SpectralSimulation(Simulation):
         super().__init__(case, comm, device)
         device = self.device
         of_node = RankPlace.of(comm).ranks_of_node
-        if comm is not None:  # nodes may have different numbers of ranks: take that of the first
+        if comm is not None:  # nodes may have different numbers of ranks: take the first
             of_node = comm.bcast(of_node, root=0)
         self._place = RankPlace(self.rank, self.ranks, of_node)
         stated = self._stated(case, device)
@@ -165,12 +169,12 @@ class SpectralSimulation(Simulation):
     def facts(self) -> dict[str, Fact]:
         """Return the equations, the discretisation, and the place of the fields. Collective."""
         case, problem = self.case, self.problem
-        given = {name: value for name, value in case.equation.parameters.items() if value}
+        parameters = {name: value for name, value in case.equation.parameters.items() if value}
         kept = [modes.count for modes in reversed(problem.geometry.modes)]
         transforms = problem.model.transforms * problem.method.substages
         transforms += problem.model.averages.transforms if problem.model.averages else 0
         return {
-            "equation": Fact(case.equation.model, parameters=given),
+            "equation": Fact(case.equation.model, parameters=parameters),
             "grid": Fact(
                 case.grid.points_xyz, lengths=case.grid.lengths_xyz, walls=case.grid.walls
             ),
@@ -204,7 +208,7 @@ class SpectralSimulation(Simulation):
         if self.problem.wire is not None:
             return "exchanged data are rounded"
         for number, settings in enumerate(self.case.forcing):
-            key = key_of(self.case.forcing, number)
+            key = key_of("forcing", self.case.forcing, number)
             if settings.injection is not None:
                 return f"the force follows from a sum over ranks ({key}.injection)"
             if settings.kind == "constant-energy":
@@ -282,7 +286,8 @@ class SpectralSimulation(Simulation):
         digest_kernel(self.flow.device, self.problem.complex_dtype).begin()
         self._steps = {False: [self._commit(one) for one in steps]}
         self._steps[True] = self._steps[False]
-        if self.flow.goes_ahead:
+        self._goes_ahead = self.flow.goes_ahead
+        if self._goes_ahead:
             self._steps[True] = [self._commit(self.flow.record_step(begins=False))]
 
     def _initialise(self) -> None:
@@ -294,37 +299,8 @@ class SpectralSimulation(Simulation):
         self.flow.tilt, self._dropped_by_shear = 0.0, 0.0
         warnings, initial = self._early_warnings + self._results.forecast(), self._initial
         warnings += self._force()
-        folder = self.restart
-        if folder is not None:
-            from slipstream.files.run_folder import open_earlier_run
-            from slipstream.spectral.restart_state import lacking_fields, read_state, read_tilt
-
-            checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
-            self.restored = checkpoint
-            lacking = lacking_fields(checkpoint, self._fields, self.problem)
-            self.flow.tilt = on_every_rank(
-                self.comm,
-                lambda: read_tilt(checkpoint, self.problem, bool(initial and lacking)),
-            )
-            told = [*checkpoint.warnings, *self._exchanged(checkpoint, lacking, folder)]
-            if initial is not None and lacking:
-                told += initial.warnings + initial.set(self.flow, self.comm)
-            told += self._scalars.set(self.flow, self.comm, lacking)
-            stored = on_every_rank(
-                self.comm,
-                lambda: self._read(
-                    partial(read_state, checkpoint, earlier, folder, self.case, self.problem),
-                    self._scalars.among(lacking) if initial is None else lacking,
-                ),
-            )
-            warnings += told
-            self.step, self.time = checkpoint.step, checkpoint.time
-            warnings += self._dropped(folder, stored)
-            forcing = self.forcing
-            if forcing:
-                warnings += on_every_rank(
-                    self.comm, lambda: forcing.begin(self.step, checkpoint, folder)
-                )
+        if self.restart is not None:
+            warnings += self._continue_from(self.restart)
         elif initial is not None:
             warnings += initial.warnings + initial.set(self.flow, self.comm)
             warnings += self._scalars.set(self.flow, self.comm, self._fields)
@@ -340,22 +316,64 @@ class SpectralSimulation(Simulation):
         self._is_measured = self._has_followed = False
         self._follow()
 
-    def _read(
-        self, read: Callable[[Callable[..., None]], float | None], kept: Sequence[FieldParts]
-    ) -> float | None:
-        """Set the state, except some fields, to modes that `read` puts; return its result."""
-        state, device = self.flow.state, self.device
-        modes = self.flow.modes_of(state)
-        others = [field for field in self._fields if field not in kept]
-        for field in others:
-            device.run(device.fill(state[field.first : field.first + field.size], 0))
+    def _continue_from(self, folder: str) -> list[str]:
+        """Read the state of an earlier run; return warnings. Collective."""
+        from slipstream.files.run_folder import open_earlier_run
+        from slipstream.spectral.restart_state import (
+            lacking_fields,
+            read_state,
+            read_tilt,
+            superfluous,
+        )
+
+        flow, device, problem, initial = self.flow, self.device, self.problem, self._initial
+        checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
+        self.restored = checkpoint
+        lacking = lacking_fields(checkpoint, self._fields, problem)
+        flow.tilt = on_every_rank(
+            self.comm, lambda: read_tilt(checkpoint, problem, bool(initial and lacking))
+        )
+        warnings = [*checkpoint.warnings]
+        scalars = self._scalars.among(lacking)
+        how = "as 0" if initial is None else f"with initial.flow = {self.case.initial.flow!r}"
+        for field in [field for field in lacking if field not in scalars]:
+            warnings.append(f"{folder} has no {field.name}: it begins {how}")
+        for field in scalars:
+            warnings.append(f"{folder} has no {field.name}: it begins as scalars.initial says")
+        for name in superfluous(checkpoint, problem):
+            warnings.append(f"{folder} has {name}, which is dropped: the model has none")
+        if initial is not None and lacking:
+            warnings += initial.warnings + initial.set(flow, self.comm)
+        warnings += self._scalars.set(flow, self.comm, lacking)
+        # Fields that the checkpoint has; modes that it lacks are 0.
+        state = flow.state
+        modes, kept = flow.modes_of(state), scalars if initial is None else lacking
 
         def put(component: int, where: tuple[slice, ...], values: np.ndarray) -> None:
-            own = np.asarray(values, modes.dtype)  # a state may have another precision
-            device.run(device.copy(modes[component][where], own))
+            values = np.asarray(values, modes.dtype)  # a state may have another precision
+            device.run(device.copy(modes[component][where], values))
             device.synchronize()  # before the values are gone
 
-        return read(put)
+        def read() -> float | None:
+            for field in [field for field in self._fields if field not in kept]:
+                device.run(device.fill(state[field.first : field.first + field.size], 0))
+            return read_state(checkpoint, earlier, folder, self.case, problem, put)
+
+        stored = on_every_rank(self.comm, read)
+        self.step, self.time = checkpoint.step, checkpoint.time
+        if self.comm is not None:
+            stored = sum(filter(None, self.comm.allgather(stored)))
+        if stored:  # a coarser grid drops a share of the variance
+            whole = flow.modes_of(flow.read_state())[: len(problem.model.unknowns)]
+            remaining = variances(flow, whole, self.comm).sum()
+            what = f"initial.restart: {folder} has modes that this grid cannot hold"
+            warnings += judge_loss((stored - remaining) / stored, what, "use more points")
+        forcing = self.forcing
+        if forcing:
+            warnings += on_every_rank(
+                self.comm, lambda: forcing.begin(self.step, checkpoint, folder)
+            )
+        return warnings
 
     def _force(self) -> list[str]:
         """Set the forces of the case and of the model; return warnings. Collective."""
@@ -365,37 +383,11 @@ class SpectralSimulation(Simulation):
         self.forcing = Forcing(self.case.forcing, self.flow, self.comm, self._forces, self._sources)
         return self.forcing.warnings
 
-    def _exchanged(
-        self, checkpoint: Checkpoint, lacking: Sequence[FieldParts], folder: str
-    ) -> list[str]:
-        """Return the warnings about fields that the stored state lacks, or has in excess."""
-        from slipstream.spectral.restart_state import superfluous
-
-        how = "0" if self._initial is None else f"that of initial.flow = {self.case.initial.flow!r}"
-        own = [field.name for field in self._scalars.among(lacking)]
-        names = [field.name for field in lacking if field.name not in own]
-        told = [f"{folder} has no {name}: it begins as {how}" for name in names]
-        told += [f"{folder} has no {name}: it begins as scalars.initial says" for name in own]
-        unknown = superfluous(checkpoint, self.problem)
-        return told + [
-            f"{folder} has {name}, which is dropped: the model has none" for name in unknown
-        ]
-
-    def _dropped(self, folder: str, stored: float | None) -> list[str]:
-        """Return the warning that a coarser grid drops a share of the variance. Collective."""
-        if self.comm is not None:
-            stored = sum(filter(None, self.comm.allgather(stored)))
-        if not stored:
-            return []
-        modes = self.flow.modes_of(self.flow.read_state())[: len(self.problem.model.unknowns)]
-        kept = variances(self.flow, modes, self.comm).sum()
-        what = f"initial.restart: {folder} has modes that this grid cannot hold"
-        return judge_loss((stored - kept) / stored, what, "use more points")
-
     # -- stepping ----------------------------------------------------------------------------
 
     def step_size(self) -> float:
-        """Return the next time step (`cfl.step_size`). Collective."""
+        """Return the next time step, fixed or from the Courant number. Collective."""
+        time = self.case.time
         if not self._is_measured:
             # A step measures the velocity at its start: after the state was set, measure it now.
             self._check_dropped()
@@ -404,12 +396,17 @@ class SpectralSimulation(Simulation):
             self._is_measured, self._measured_at = True, self.time
             self._look()
             self._warnings += self._nothing_happens()
-            return cfl.step_size(self._rate, self.case.time)
-        if self.case.time.step is not None and self.step % self._steps_under_way:
-            return self.case.time.step
-        if self._looked_at != self.step:
+        elif time.step is not None and self.step % self._steps_under_way:
+            return time.step
+        elif self._looked_at != self.step:
             self._look()
-        return cfl.step_size(self._rate, self.case.time)
+        if math.isnan(self._rate):
+            return math.nan
+        if time.step is not None:
+            return time.step
+        assert time.cfl is not None  # a case has one of both
+        step = time.cfl / self._rate if self._rate > 0 else math.inf
+        return min(step, time.max_step or math.inf)
 
     def _check_dropped(self) -> None:
         """Refuse nonzero values of components without an equation. Collective."""
@@ -444,8 +441,14 @@ class SpectralSimulation(Simulation):
         return not math.isnan(self._rate)
 
     def _look(self) -> None:
-        """Read the results of the last step. Collective."""
-        self._rate = cfl.largest_rate(self.flow, self._linear, self.comm)
+        """Read the results of the last step. Collective.
+
+        The rate is the Courant number over the step, plus the largest frequency of the model's
+        waves, or the largest decay rate if decay is not integrated exactly; not-a-number if
+        something is not finite.
+        """
+        rate = greatest(self.comm, cfl.courant_rate(self.flow)) + self._linear.explicit_rate
+        self._rate = rate if math.isfinite(rate) else math.nan
         self._looked_at = self.step
         time = self.case.time
         if time.step is None or math.isnan(self._rate):
@@ -489,7 +492,7 @@ class SpectralSimulation(Simulation):
             self._warnings += forcing.new_warnings()
         if self.bodies is not None:
             self._warnings += self.bodies.new_warnings()
-        self.flow.is_ahead, self._has_followed = self.flow.goes_ahead, False
+        self.flow.is_ahead, self._has_followed = self._goes_ahead, False
         self._measured_at = self.time
         if self.problem.is_sheared:
             self._warnings += self._advance_frame(step_size)
@@ -503,16 +506,16 @@ class SpectralSimulation(Simulation):
 
     def _advance_frame(self, step_size: float) -> list[str]:
         """Tilt the frame of the modes by the shear; warn once of dropped energy. Collective."""
-        flow, own = self.flow, np.zeros(2)
+        flow, energies = self.flow, np.zeros(2)
         periods = periods_after(flow, step_size)
         if periods:
-            own[0] = component_sums(flow)[0].sum()
+            energies[0] = component_sums(flow)[0].sum()
         advance_frame(flow, step_size, self.comm)
         if not periods:
             return []
         keep_sphere(flow, flow.state)
-        own[1] = component_sums(flow)[0].sum()
-        before, after = sum_over_ranks(self.comm, own)
+        energies[1] = component_sums(flow)[0].sum()
+        before, after = sum_over_ranks(self.comm, energies)
         share = float(1 - after / before) if before > 0 else 0.0
         told = max(self._dropped_by_shear, _DROPPED)
         self._dropped_by_shear = max(self._dropped_by_shear, share)
@@ -529,11 +532,11 @@ class SpectralSimulation(Simulation):
         case, comm = self.case, self.comm
 
         def stated() -> tuple[StatedProblem, LinearOperator, list[str]]:
-            found = self._stated(case, self.placement.device)
-            problem, own = found.problem, self.problem
+            new = self._stated(case, self.placement.device)
+            problem, own = new.problem, self.problem
             if problem.model.components != own.model.components:
                 raise InputError(
-                    "this changes the fields of the model; accepted: in a new simulation"
+                    "this changes the fields of the model; make a new simulation for it"
                 )
             check_sheared(case, problem)
             if self.flow.tilt and not problem.is_sheared:
@@ -544,11 +547,11 @@ class SpectralSimulation(Simulation):
             linear = LinearOperator(problem)
             cfl.check_step(case.time, problem, linear)
             warnings = [
-                *check_forcing(case.forcing, problem, found.forces, found.sources),
+                *check_forcing(case.forcing, problem, new.forces, new.sources),
                 *check_coefficients(problem),
                 *cutoff_warnings(problem),
             ]
-            return found, linear, warnings
+            return new, linear, warnings
 
         now, linear, warnings = on_every_rank(comm, stated)
         assert isinstance(before, SpectralCase)
@@ -614,10 +617,9 @@ class SpectralSimulation(Simulation):
         return values
 
     def set_points(self, part: slice, values: Array, key: str) -> list[str]:
-        """Set components of the state from values at this rank's points; return warnings.
+        """Set components of the state from values at points; return warnings of losses. Collective.
 
-        Collective. The fields are dealiased, and their divergence is removed if their equation
-        demands it. Refused values leave the state unchanged.
+        Refused values leave the state unchanged.
         """
         if (part.start, part.stop) not in self._writers:
             target, signs = self.flow.stage[part], self.problem.signs[part]
@@ -697,11 +699,11 @@ class SpectralSimulation(Simulation):
 
     def place_particles(self, name: str, places: Any) -> None:
         """Restart the particles of a set at places [particle, 3]. Collective."""
-        one = self.particles.set_of(name)
+        particles = self.particles.set_of(name)
 
         def checked() -> np.ndarray:
             values = np.asarray(places, dtype=float)
-            shape = one.settings.number, 3
+            shape = particles.settings.number, 3
             if values.shape != shape or not np.isfinite(values).all():
                 raise InputError(
                     f"particles[{name!r}]: the places have shape {values.shape}; accepted: finite"
@@ -710,7 +712,7 @@ class SpectralSimulation(Simulation):
             return values
 
         values = on_every_rank(self.comm, checked)
-        if self.particles.set_places(one, values):
+        if self.particles.set_places(particles, values):
             self._record()
 
     def paths(self, kind: str) -> Iterator[Field]:
@@ -784,12 +786,12 @@ class SpectralSimulation(Simulation):
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the last scales, the Courant number of fixed steps, and the resolution."""
-        found = self._results.findings()
+        facts = self._results.findings()
         if self.courant is not None:
             most, time = self._largest_courant
             limit, method = cfl.stable_courant(self.problem), self.problem.method.name
-            found["largest Courant number"] = Fact(most, time=time, limit=limit, method=method)
-        return found
+            facts["largest Courant number"] = Fact(most, time=time, limit=limit, method=method)
+        return facts
 
     def check_resolution(self) -> None:
         """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""
@@ -814,12 +816,7 @@ class SpectralSimulation(Simulation):
         return STATISTICS[kind](self.flow, self._fields, self.comm)
 
     def fields(self) -> Iterator[Field]:
-        """Yield all fields at the grid points, and quantities to draw.
-
-        These are the squared magnitude of complex fields, and the magnitude of the curls of the
-        velocity, or first vector, and of a magnetic field. Plane flows also have the component of
-        these curls normal to the plane.
-        """
+        """Yield all fields at the points, |psi|^2 of complex ones, and curls of `drawn_curls`."""
         unknowns, state = self.problem.model.unknowns, self.flow.state
         points, flat = self._each_points(state[: len(unknowns)]), self._results.flat_axis
         signs = self.problem.signs
@@ -906,11 +903,13 @@ class SpectralSimulation(Simulation):
         geometry, flow = self.problem.geometry, self.flow
         state, sums = flow.read_state(), empty_sums(flow.device)
         box = geometry.spectral_box
-        own = state[: len(self.problem.model.unknowns)]
+        fields = state[: len(self.problem.model.unknowns)]
         flow.device.synchronize()
-        add_boxes(flow.device, own, sums, box.shape[2], box.start, geometry.spectral_shape)
+        add_boxes(flow.device, fields, sums, box.shape[2], box.start, geometry.spectral_shape)
         if self._particles is not None:
-            self._particles.add_to_digest(sums, 2 * len(own) * math.prod(geometry.spectral_shape))
+            self._particles.add_to_digest(
+                sums, 2 * len(fields) * math.prod(geometry.spectral_shape)
+            )
         return total_of(flow.device, sums)
 
     def _each_points(self, spectral: Any) -> Iterator[np.ndarray]:

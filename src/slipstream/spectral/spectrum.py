@@ -158,8 +158,7 @@ def remove_gradients(
 ) -> list[str]:
     """Make vectors solenoidal; return the warning of their total loss. Collective.
 
-    Pure gradients, which would lose everything, are refused. `before` is the sum of variances, if
-    known.
+    Pure gradients, which would lose everything, are refused.
     """
 
     def total() -> float:
@@ -197,19 +196,18 @@ def make_real(
     Between walls, where -kz is not stored, even fields have the sign 1 and odd ones -1. Returns the
     loss of each field's mean square, and the square of the mean before.
 
-    Both halves of the plane kx = 0 are stored, and only what they have in common reaches physical
-    space. Rounding makes them differ, and where a linear term makes modes grow, the difference
-    grows with them, which no product counteracts.
+    Both halves of the plane kx = 0 are stored. Rounding makes them differ, and where linear terms
+    make modes grow, the difference grows too, since products do not see it.
     """
     state = flow.modes_of(fields)
     flow.device.synchronize()
     box = flow.problem.geometry.spectral_box
     # Among ranks with the same ky, the first has kx = 0.
-    mine = flow.device.to_host(state[..., : int(box.start[2] == 0)])
-    parts = [mine] if comm is None else comm.allgather(mine)
+    local = flow.device.to_host(state[..., : int(box.start[2] == 0)])
+    parts = [local] if comm is None else comm.allgather(local)
     plane = np.concatenate([part for part in parts if part.shape[3]], axis=2)[..., 0]
     opposite = [(-np.arange(n)) % n for n in plane.shape[1:]]
-    given = plane
+    before = plane
     if signs:
         mirrored = np.array(signs)[:, None, None] * plane[:, :, opposite[1]]
     else:
@@ -219,9 +217,9 @@ def make_real(
         state[place, :1] = 0
         plane[place, :1] = 0
     start = box.start[1]
-    if mine.size:
-        state[..., 0] = flow.device.array(plane[:, :, start : start + mine.shape[2]])
+    if local.size:
+        state[..., 0] = flow.device.array(plane[:, :, start : start + local.shape[2]])
     with np.errstate(over="ignore", invalid="ignore"):
-        lost = np.square(np.abs((given - plane).astype(complex))).sum(axis=(1, 2))
-        means = np.square(np.abs(given[:, 0, 0].astype(complex)))
+        lost = np.square(np.abs((before - plane).astype(complex))).sum(axis=(1, 2))
+        means = np.square(np.abs(before[:, 0, 0].astype(complex)))
     return lost, means

@@ -27,17 +27,17 @@ class RandomForce:
     """Random modes in some of a step's forces, drawn again every correlation time."""
 
     def __init__(
-        self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, place: slice
+        self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, part: slice
     ) -> None:
-        self._settings, self._flow, self._target = settings, flow, flow.forcing[place]
+        self._settings, self._flow, self._target = settings, flow, flow.forcing[part]
         self._seed = settings.seed + _SEEDS_OF_A_TABLE * table
-        model, forced = flow.problem.model, flow.problem.forced[place]
+        model, forced = flow.problem.model, flow.problem.forced[part]
         # For a scalar in a plane, the vector whose force is drawn.
         vectors = model.plane_vectors.items()
         self._vector = next((name for name, (first, _) in vectors if first == forced[0]), None)
         self._is_vector = len(forced) == 3 or self._vector is not None
         waves, problem = flow.wavenumbers, flow.problem
-        # Between walls, those of what is drawn.
+        # The signs of the drawn fields between walls.
         self._signs = tuple(problem.signs[one] for one in forced if problem.signs)
         if self._vector is not None:
             self._signs = problem.signs_of_plane(forced[0])
@@ -104,9 +104,8 @@ class RandomForce:
     ) -> tuple[tuple[Array, ...], Array]:
         """Return the indices and the coefficients of a force, from waves of mean square 1.
 
-        For vectors `waves` are those of positive and negative helicity, each with half of the
-        energy unless `helicity` is set; for scalars only the first is used. For `exact` see
-        `Basis.between_walls`.
+        `waves` are those of positive and negative helicity; for scalars only the first is used. For
+        `exact` see `Basis.between_walls`.
         """
         shells, settings, flow = self._shells, self._settings, self._flow
         basis, amplitude = shells.basis, settings.amplitude * shells.strengths
@@ -174,7 +173,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
         self._show(self.now)
 
     def show_before(self) -> None:
-        """Set the force to that of the last step."""
+        """Set the force of the last step again."""
         self._show(self.now if self.before is None else self.before)
 
     def _show(self, coefficients: np.ndarray | None) -> None:
@@ -321,14 +320,14 @@ class ConstantPowerForce:
         settings: ForcingTable,
         key: str,
         flow: SpectralStep,
-        place: slice,
+        part: slice,
         comm: Comm,
         is_solenoidal: bool,
     ) -> None:
-        self._flow, self._comm, self._target = flow, comm, flow.forcing[place]
+        self._flow, self._comm, self._target = flow, comm, flow.forcing[part]
         self._key, self._powers = key, settings.injection
         self._is_solenoidal = is_solenoidal
-        forced = flow.problem.forced[place]
+        forced = flow.problem.forced[part]
         self._part = slice(forced[0], forced[0] + len(forced))
         self._band = Band(flow, settings.shells)
         self.power = 0.0
@@ -349,16 +348,16 @@ class ConstantPowerForce:
             part.put(self._target, part.inside * factor * part.of(fields))
 
     def _set_each(self, fields: Array, powers: np.ndarray) -> None:
-        own = np.zeros((powers.size, powers.size))
+        local_work = np.zeros((powers.size, powers.size))
         for part in self._band.parts:
             modes = part.of(fields)
             lost = part.along * modes if self._is_solenoidal else 0 * modes
-            for i, j in np.ndindex(own.shape):
+            for i, j in np.ndindex(local_work.shape):
                 product = lost[i].real * lost[j].real + lost[i].imag * lost[j].imag
-                own[i, j] -= float((part.weight * product).sum())
+                local_work[i, j] -= float((part.weight * product).sum())
                 if i == j:
-                    own[i, i] += float(part.squares(modes[i : i + 1]).sum())
-        work: np.ndarray = sum_over_ranks(self._comm, own)
+                    local_work[i, i] += float(part.squares(modes[i : i + 1]).sum())
+        work: np.ndarray = sum_over_ranks(self._comm, local_work)
         scale = float(np.abs(work).max())
         factors: np.ndarray = np.zeros(powers.size)
         if scale > 0:

@@ -58,19 +58,7 @@ _MOST = 9
 
 
 class JointDensity:
-    """The probability density of expressions, and conditional means, on a state at any time.
-
-    Parameters
-    ----------
-    simulation : SpectralSimulation
-        The simulation that holds the state.
-    of, means : sequence
-        One or two real scalars; and real scalars to average conditionally on them.
-    bins : sequence of int
-        Number of bins of each variable.
-    where : str
-        Where the density is asked for, for messages: a key or an argument.
-    """
+    """The probability density of one or two scalars, and conditional `means` of others."""
 
     def __init__(
         self,
@@ -113,21 +101,21 @@ class JointDensity:
 
     def limits(self) -> list[tuple[float, float]]:
         """Return the least and the largest value of each variable. Collective."""
-        simulation, found = self._simulation, []
+        simulation, limits = self._simulation, []
         ends = [
             self._values.reduce(how, simulation.comm, simulation.time) for how in ("min", "max")
         ]
-        for place in range(len(self.names)):
-            low, high = (float(np.ravel(one)[place]) for one in ends)
+        for number in range(len(self.names)):
+            low, high = (float(np.ravel(one)[number]) for one in ends)
             if not math.isfinite(high - low):
                 raise InputError(
-                    f"{self._where}: {self.texts[place]} has values that are not finite;"
+                    f"{self._where}: {self.texts[number]} has values that are not finite;"
                     " give a range"
                 )
             # The largest value is in the last bin.
             span = high - low
-            found.append((low, high + 1e-9 * span) if span > 0 else (low - 0.5, low + 0.5))
-        return found
+            limits.append((low, high + 1e-9 * span) if span > 0 else (low - 0.5, low + 0.5))
+        return limits
 
     def coordinates(self, ranges: Sequence[Sequence[float]]) -> dict[str, np.ndarray]:
         """Return the middles of bins, by variable."""
@@ -139,12 +127,12 @@ class JointDensity:
     def read(self, ranges: Sequence[Sequence[float]]) -> list[np.ndarray]:
         """Return the density, then each conditional mean, of the present state. Collective.
 
-        The density integrates over the bins to the share of points in them. In bins without points
-        a mean is not-a-number.
+        The density integrates to the share of points in the bins; a mean without points is
+        not-a-number.
         """
         simulation, flow = self._simulation, self._simulation.flow
         device, module = flow.device, flow.device.array_module
-        count, others = len(self.names), len(self.means)
+        count, averaged = len(self.names), len(self.means)
         # One more bin on either side takes the values beyond.
         bins = [n + 2 for n in self._bins]
         widths = np.array(
@@ -156,12 +144,12 @@ class JointDensity:
 
         def take(values: Array, plane: int) -> None:
             size = math.prod(values.shape[1:])
-            scales = np.zeros(max(1, others))
-            for place in range(others):
-                most = float(module.abs(values[count + place]).max())
+            scales = np.zeros(max(1, averaged))
+            for number in range(averaged):
+                most = float(module.abs(values[count + number]).max())
                 # Values that are not finite make all means not-a-number.
                 bits = 62 - size.bit_length()
-                scales[place] = scale_to_bits(most, bits) if math.isfinite(most) else math.nan
+                scales[number] = scale_to_bits(most, bits) if math.isfinite(most) else math.nan
             known = device.array(np.nan_to_num(scales))
             if not np.isfinite(scales).all():
                 values = module.nan_to_num(values)
@@ -169,16 +157,16 @@ class JointDensity:
             add(device.default_stream)
             chunks[plane] = table.sum(axis=0)[0], scales
 
-        used = slice(0, count + others)
+        used = slice(0, count + averaged)
         self._values.each_chunk(take, simulation.time, exact=True, components=used)
         device.synchronize()
-        total = np.zeros((1 + others, math.prod(bins)))
+        total = np.zeros((1 + averaged, math.prod(bins)))
         for _, (sums, scales) in sorted(chunks.items()):
             own = device.to_host(sums).astype(np.float64)
             total[0] += own[0]
-            for place in range(others):
-                if scales[place] != 0:
-                    total[1 + place] += own[1 + place] / scales[place]
+            for number in range(averaged):
+                if scales[number] != 0:
+                    total[1 + number] += own[1 + number] / scales[number]
         inner: Any = (slice(None), *(slice(1, -1) for _ in bins))
         points, *means = sum_over_ranks(simulation.comm, total).reshape(-1, *bins)[inner]
         density = points / (math.prod(widths) * math.prod(flow.problem.geometry.shape))
@@ -213,10 +201,9 @@ _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 
 
 def nonlinear_term(flow: SpectralStep) -> Array:
-    """Return the nonlinear term: the rate of every mode due to products. Collective.
+    """Return the rate of every mode due to products, in the memory of the stage. Collective.
 
-    It is in the memory of the stage. Uniform source terms do not count. Where substages shift the
-    grid, it is the mean over both grids: without aliases, as in a step.
+    Where substages shift the grid, it is the mean over both grids: without aliases, as in a step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
     for is_shifted in grids:
@@ -228,11 +215,7 @@ def nonlinear_term(flow: SpectralStep) -> Array:
 def record_nonlinear_term(
     flow: SpectralStep, is_shifted: bool = False, weight: float = 1.0
 ) -> StepGraph:
-    """Return the graph that sets the stage to the nonlinear term times a weight.
-
-    If `is_shifted`, the term is computed on the grid shifted by half a spacing, and added to the
-    stage.
-    """
+    """Return the graph that sets the stage to the nonlinear term; a shifted one is added to it."""
     passes, model = flow.passes, flow.problem.model
     graph, outputs = StepGraph(passes.devices[0]), len(model.products)
     flow.is_ahead = False
@@ -250,22 +233,22 @@ def record_nonlinear_term(
     return graph
 
 
-def _shifted(flow: SpectralStep, taken: TileUpdate, tile: ColumnTile) -> TileUpdate:
+def _shifted(flow: SpectralStep, unshifted: TileUpdate, tile: ColumnTile) -> TileUpdate:
     """Return the update that takes the inputs, and then shifts them by half a spacing."""
     nz, ny, nx = flow.problem.geometry.spectral_box.shape
     first, width = tile.kx_among(nx)
-    inputs, phases = taken.writes[0][..., :width], flow.tables_on[tile.device].phases
+    inputs, phases = unshifted.writes[0][..., :width], flow.tables_on[tile.device].phases
     x, y = phases[first : first + width], phases[nx : nx + ny][tile.low : tile.high]
     z = phases[nx + ny :]
     factors = x, y[:, None], z[:, None, None]
     multiply = tile.device.array_module.multiply
 
     def shift(stream: Stream) -> None:
-        taken.operation(stream)
+        unshifted.operation(stream)
         for factor in factors:
             multiply(inputs, factor, out=inputs)
 
-    return replace(taken, operation=shift)
+    return replace(unshifted, operation=shift)
 
 
 def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:
@@ -333,10 +316,7 @@ def transfer(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Ite
 
 
 def anisotropic(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator[Field]:
-    """Yield spectra over wavenumbers perpendicular and parallel to z. Collective.
-
-    Each sums to the energy.
-    """
+    """Yield spectra over wavenumbers perpendicular and parallel to z. Collective."""
     waves, (length_z, *lengths), state = flow.wavenumbers, flow.problem.periods, flow.read_state()
     modes_z, *modes = flow.problem.geometry.modes
     across = smallest_wavenumber(lengths, modes)
@@ -388,14 +368,14 @@ def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
         size, length = shape[2 - axis], flow.problem.lengths[2 - axis]
         if size == 1:
             continue
-        each = [state[place : place + 1] for place in range(components)]
+        each = [state[number : number + 1] for number in range(components)]
         means = box_means(flow, state[:components], comm) ** 2
         places = np.arange(size // 2 + 1)
         if axis == 1 and flow.tilt:  # where wavenumbers along y are no multiples of the smallest
             values = np.empty((components, len(places)))
-            for place in places:
-                moved = _moved(flow, components, axis, place * (length / size))
-                values[:, place] = [
+            for number in places:
+                moved = _moved(flow, components, axis, number * (length / size))
+                values[:, number] = [
                     sums_in_bins(flow, one, other, Bins("0", 1), comm)[0]
                     for one, other in zip(each, moved, strict=True)
                 ] - means
@@ -407,17 +387,17 @@ def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
             values = spectra @ np.cos(2 * math.pi / size * np.outer(places, places))
         separation = {f"separation_{name}": places * (length / size)}
         for part in parts:
-            own = values[part.first : part.first + part.size]
-            kinds = {"correlation": own[0]}
+            correlations = values[part.first : part.first + part.size]
+            kinds = {"correlation": correlations[0]}
             if part.is_vector:
-                across = (own.sum(axis=0) - own[axis]) / 2
-                kinds = {"longitudinal": own[axis], "transverse": across}
-            for kind, found in kinds.items():
+                across = (correlations.sum(axis=0) - correlations[axis]) / 2
+                kinds = {"longitudinal": correlations[axis], "transverse": across}
+            for kind, values_of_kind in kinds.items():
                 text = "" if kind == "correlation" else f"{kind} "
                 yield whole_field(
                     f"{part.name}_{kind}_{name}",
                     f"{text}two-point correlation of {part.name} along {name} (non-dimensional)",
-                    found,
+                    values_of_kind,
                     separation,
                 )
 
@@ -469,30 +449,30 @@ def _structure_fields(
 ) -> Iterator[Field]:
     name, orders = AXES[axis], {"order": np.arange(1.0, ORDERS + 1)}
     for part in parts:
-        own = powers[part.first : part.first + part.size]
+        means = powers[part.first : part.first + part.size]
         text = f"structure functions of {part.name} along {name}, <|difference|^order>"
         if not part.is_vector:
             yield whole_field(
-                f"{part.name}_structure_{name}", text, own[0, :ORDERS], orders | separation
+                f"{part.name}_structure_{name}", text, means[0, :ORDERS], orders | separation
             )
             continue
-        others = [own[other, :ORDERS] for other in range(3) if other != axis]
+        across = [means[other, :ORDERS] for other in range(3) if other != axis]
         yield whole_field(
             f"{part.name}_longitudinal_{name}",
             f"longitudinal {text}",
-            own[axis, :ORDERS],
+            means[axis, :ORDERS],
             orders | separation,
         )
         yield whole_field(
             f"{part.name}_transverse_{name}",
             f"transverse {text}",
-            (others[0] + others[1]) / 2,
+            (across[0] + across[1]) / 2,
             orders | separation,
         )
         yield whole_field(
             f"{part.name}_longitudinal_third_{name}",
             f"<difference^3> with its sign, of {part.name} along {name}",
-            own[axis, ORDERS],
+            means[axis, ORDERS],
             separation,
         )
 
@@ -522,25 +502,20 @@ def pdf(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> Iterator
     yield from _densities(flow, flow.state[:size], signs[:size], names, names, "component", comm)
     for part in parts:
         if part.is_vector:
-            own = signs[part.first : part.first + 3]
+            vector_signs = signs[part.first : part.first + 3]
             curl = [f"{part.name}_curl_{axis}" for axis in AXES]
             texts = [f"the {axis} component of curl {part.name}" for axis in AXES]
             spectral = vorticity(flow, part.first)
-            yield from _densities(flow, spectral, -own, curl, texts, "curl", comm)
+            yield from _densities(flow, spectral, -vector_signs, curl, texts, "curl", comm)
             slopes = [f"{part.name}_derivative_{axis}" for axis in AXES]
             texts = [f"d {part.name}_{axis} / d {axis}" for axis in AXES]
-            spectral = _own_derivatives(flow, part.first)
-            if own.size:
-                own = own * (1, 1, -1)
-            yield from _densities(flow, spectral, own, slopes, texts, "derivative", comm)
-
-
-def _own_derivatives(flow: SpectralStep, first: int) -> Any:
-    """Return the derivatives of a vector's components along their axes, in memory of the stage."""
-    for axis in range(3):
-        part = slice(first + axis, first + axis + 1)
-        _multiplied(flow, part, lambda k: 1j * k, axis)
-    return flow.stage[first : first + 3]
+            for axis in range(3):
+                component = slice(part.first + axis, part.first + axis + 1)
+                _multiplied(flow, component, lambda k: 1j * k, axis)
+            spectral = flow.stage[part.first : part.first + 3]
+            if vector_signs.size:
+                vector_signs = vector_signs * (1, 1, -1)
+            yield from _densities(flow, spectral, vector_signs, slopes, texts, "derivative", comm)
 
 
 def _densities(
@@ -565,8 +540,8 @@ def _densities(
     points = math.prod(flow.problem.geometry.shape)
     powers, counts = powers / points, counts / points
     axis = {"value": (np.arange(_BINS) + 0.5) / _BINS_TO_ONE - _FARTHEST}
-    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
-        density, (square, fourth, cube) = counts[place], powers[place, [1, 3, 6]]
+    for column, (name, text) in enumerate(zip(names, texts, strict=True)):
+        density, (square, fourth, cube) = counts[column], powers[column, [1, 3, 6]]
         yield whole_field(
             f"{name}_pdf",
             f"probability density of {text}, in root mean squares from its mean",
@@ -575,8 +550,8 @@ def _densities(
             kind=kind,
         )
         moments = {
-            "mean": mean[place],
-            "rms": sigma[place],
+            "mean": mean[column],
+            "rms": sigma[column],
             "skewness": cube / square**1.5 if square > 0 else np.nan,
             "flatness": fourth / square**2 if square > 0 else np.nan,
         }

@@ -280,16 +280,16 @@ def test_explain_tells_what_a_case_costs(folder, capsys):
     assert command("explain", "case.toml", *settings) == 0
     text = " ".join(capsys.readouterr().out.split())  # lines break where the console is narrow
     # Three velocities and a scalar there, five products of velocities and three of both back.
-    assert "hd: 12 real transforms a substage" in text
+    assert "hd: 12 real transforms per substage" in text
     assert "rk3: 3 substages of 12 real transforms" in text
-    for name in ("velocity_x", "scalar", "T7", "exp(-(k^2*viscosity) t)", "bytes a point"):
+    for name in ("velocity_x", "scalar", "T7", "exp(-(k^2*viscosity) t)", "bytes per point"):
         assert name in text
 
 
 def test_explain_tells_of_a_model_without_a_case(folder, capsys):
     assert command("explain", "--model", "mhd") == 0
     text = capsys.readouterr().out
-    assert "mhd: 14 real transforms a substage" in text
+    assert "mhd: 14 real transforms per substage" in text
     for name in ("viscosity (number)", "mean_field (number, 0.0)", "T7"):
         assert name in " ".join(text.split())
     (folder / "own.py").write_text(
@@ -300,7 +300,7 @@ def test_explain_tells_of_a_model_without_a_case(folder, capsys):
     )
     assert command("explain", "--model", "own.py:reaction") == 0
     text = capsys.readouterr().out
-    assert "own.py:reaction: 2 real transforms a substage" in text
+    assert "own.py:reaction: 2 real transforms per substage" in text
     assert "rate (number)" in text
 
 

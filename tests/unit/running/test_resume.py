@@ -284,9 +284,7 @@ def test_a_field_is_added_and_dropped(tmp_path):
     settings += ["equation.buoyancy_frequency=1", "time.max_steps=5"]
     console = recording()
     resume(tmp_path, *settings, console=console)
-    assert "has no buoyancy: it begins as that of initial.flow = 'random'" in (
-        console.export_text()
-    )
+    assert "has no buoyancy: it begins with initial.flow = 'random'" in (console.export_text())
     with_field = open_checkpoint(tmp_path)
     assert "buoyancy_hat" in with_field.arrays
     assert with_field.step == 5

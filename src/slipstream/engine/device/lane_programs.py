@@ -15,7 +15,7 @@ import platform
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -203,10 +203,11 @@ class LanePrograms:
                 cast(HostCall, call).fill_later(cast(_CompiledPart, parts[0]).fill)
             self._together = untimed, with_times
 
-    def run(self, streams: Sequence[Stream], timed: bool = False) -> None:
+    def run(self, streams: Sequence[Stream], timed: bool = False) -> bool:
         """Run the program of each lane; an earlier run must have finished.
 
-        If the crew cannot run it, or works for another step, its stream gets it, and this returns.
+        Return whether it is done: if the crew cannot run it, or works for another step, its stream
+        gets it.
         """
         if self._together is not None and self._crew.lock.acquire(blocking=False):
             try:
@@ -214,15 +215,20 @@ class LanePrograms:
                 self._together[timed](_ANY_STREAM)
             finally:
                 self._crew.lock.release()
-            return
+            return True
         self._counters[...] = 0
         for stream, parts in zip(streams, self._lanes, strict=True):
             stream.submit(functools.partial(self._run_lane, parts, timed))
+        return False
 
     def intervals(self) -> dict[int, tuple[float, float]]:
         """Return when each operation ran in a timed run, in seconds of `time.perf_counter`."""
-        parts = (part for parts in self._lanes for part in parts)
-        return dict(sorted(entry for part in parts for entry in part.intervals()))
+        found = []
+        for part in itertools.chain(*self._lanes):
+            for place, number in part.numbers.items():
+                start, stop = part.times[place] * 1e-9
+                found.append((number, (float(start), float(stop))))
+        return dict(sorted(found))
 
     def _run_lane(self, parts: Sequence[_Part], timed: bool, stream: Stream) -> None:
         try:
@@ -288,6 +294,8 @@ class _Part:
     """A part of a lane's program."""
 
     empty = False
+    numbers: dict[int, int]  # of operations, by the rows of `times`
+    times: np.ndarray  # nanoseconds in which items began and ended in a timed run
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
         """Prepare to run, once all items are known."""
@@ -299,26 +307,19 @@ class _Part:
         """Return the fields of a `Program` of `lane_program.hpp`, if compiled code can run it."""
         return None
 
-    def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
-        """Yield the number of each operation and when it ran."""
-        raise NotImplementedError
-
 
 class _InterpretedPart(_Part):
     """An operation that the interpreter runs."""
 
     def __init__(self, node: LaneNode) -> None:
-        self._node = node
-        self._start = self._stop = 0.0
+        self._operation = node.operation
+        self.numbers, self.times = {0: node.number}, np.zeros((1, 2), np.int64)
 
     def run(self, stream: Stream, timed: bool) -> None:
-        start = time.perf_counter()
-        self._node.operation(stream)
+        start = time.perf_counter_ns()
+        self._operation(stream)
         if timed:
-            self._start, self._stop = start, time.perf_counter()
-
-    def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
-        yield self._node.number, (self._start, self._stop)
+            self.times[0] = start, time.perf_counter_ns()
 
 
 class _CompiledPart(_Part):
@@ -327,7 +328,7 @@ class _CompiledPart(_Part):
     def __init__(self) -> None:
         self._items: list[list[int]] = []
         self._calls: dict[int, tuple[HostCall, PackedCall]] = {}  # by the places of their items
-        self._numbers: dict[int, int] = {}  # of operations, by the same places
+        self.numbers = {}
 
     @property
     def empty(self) -> bool:  # type: ignore[override]
@@ -343,7 +344,7 @@ class _CompiledPart(_Part):
             return False
         index, packed = len(self._items), call.packed()
         if number is not None:
-            self._numbers[index] = number
+            self.numbers[index] = number
         self._calls[index] = call, packed
         self._items.append([_CALL, 0, 0, len(packed.integers), 0, 0, 0])
         return True
@@ -368,7 +369,7 @@ class _CompiledPart(_Part):
                 items[place, 1] = call.address
 
         self.fill = fill_addresses
-        self._times = times = np.zeros((len(items), 2), np.int64)
+        self.times = times = np.zeros((len(items), 2), np.int64)
         self._program = [address_of(items), len(items), address_of(failed), address_of(times)]
         self.untimed, self._timed = (
             _bound(device, items, failed, times, timed) for timed in (0, 1)
@@ -381,8 +382,3 @@ class _CompiledPart(_Part):
 
     def run(self, stream: Stream, timed: bool) -> None:
         (self._timed if timed else self.untimed)(stream)
-
-    def intervals(self) -> Iterator[tuple[int, tuple[float, float]]]:
-        for place, number in self._numbers.items():
-            start, stop = self._times[place] * 1e-9
-            yield number, (float(start), float(stop))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.engine.collective import RankFailed, WaitedTooLong, timeout
 from slipstream.engine.device import Event, Stream
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, RunError, SlipstreamError
 from slipstream.engine.schedule.overlap_executor import (
     Lanes,
     OverlapExecutor,
@@ -231,10 +231,15 @@ class CommittedStep:
         except InputError:
             raise  # before any node has run, on all ranks
         except BaseException as failure:
+            raised = failure
+            if isinstance(failure, Exception) and not isinstance(failure, SlipstreamError):
+                raised = RunError(f"the step failed: {str(failure) or type(failure).__name__}")
             for node in self.nodes:
                 if node.transfer:
-                    node.transfer.give_up(failure)
-            raise
+                    node.transfer.give_up(raised)
+            if raised is failure:
+                raise
+            raise raised from failure
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         raise NotImplementedError
@@ -348,15 +353,15 @@ class ProgrammedStep(CommittedStep):
         self._fastest = math.inf
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
-        self._patience.limit = timeout()
         if stream is not None:  # a CPU's own stream never has pending work
+            self._patience.limit = timeout()
             start = stream.record()
             self._patience.wait(start.done, "what came before the step")
             start.synchronize()  # raises errors
         timed = profile or self._runs_to_time > 0
         began = time.perf_counter()
-        with self._lanes.drained(self._streams):
-            self._programs.run(self._streams, timed)
+        if not self._programs.run(self._streams, timed):
+            self._lanes.drain(self._streams)
         if timed:
             self._fastest = min(self._fastest, time.perf_counter() - began)
             intervals = self._programs.intervals()

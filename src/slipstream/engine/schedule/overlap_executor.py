@@ -13,7 +13,7 @@ from typing import Any
 
 from slipstream.engine.collective import RankFailed, WaitedTooLong, longer_pause
 from slipstream.engine.device import Device, Event, HostCall, LaneNode, Operation, Span, Stream
-from slipstream.engine.errors import RunError, SlipstreamError
+from slipstream.engine.errors import RunError
 from slipstream.engine.schedule.step_graph import MAIN_LANE, Node, StepGraph, Transfer
 
 # A device, and the name of one of its lanes.
@@ -128,22 +128,19 @@ class Lanes:
             raise failures[0]
 
     @contextlib.contextmanager
-    def drained(self, streams: Iterable[Stream] | None = None) -> Iterator[None]:
-        """Wait on exit until all lanes, or some streams, are done, so that arrays are free.
+    def drained(self) -> Iterator[None]:
+        """Wait on exit until all lanes are done, so that arrays are free.
 
         After a failure this does not wait for transfers in flight, since the other side may have
         failed too: then a step with transfers must not be run again.
         """
         try:
             yield
-            self.drain(streams)
-        except BaseException as failure:
+        except BaseException:
             with contextlib.suppress(Exception):
-                self.drain(streams)
-            if isinstance(failure, SlipstreamError) or not isinstance(failure, Exception):
-                raise
-            text = str(failure) or type(failure).__name__
-            raise RunError(f"the step failed: {text}") from failure
+                self.drain()
+            raise
+        self.drain()
 
     def issue(self, node: Node) -> None:
         """Submit an operation after the events that it has to wait for."""
