@@ -102,8 +102,8 @@ def shares(folder: str, count: int) -> list[tuple[str, ...]]:
 
 
 SERIAL = (
-    "tests/unit/fft/test_fft.py",
-    "tests/unit/exchange/test_box_copies.py",
+    "tests/unit/engine/fft/test_fft.py",
+    "tests/unit/engine/exchange/test_box_copies.py",
     "tests/unit/advection/test_advection_kernels.py",
 )
 SHARED = tuple(

@@ -16,7 +16,7 @@ _WINDOW = 4.0
 # A record of fewer correlation times is warned of: its error is too small at times.
 FEWEST_CORRELATION_TIMES = 20
 # Two errors of autoregressive records of any length then hold the true mean as often as is said
-# in docs/howto/averages.md, or a warning is given; tests/unit/output/test_time_averages.py.
+# in docs/howto/averages.md, or a warning is given; tests/unit/runs/test_time_averages.py.
 _WIDENING, _LARGEST_WIDENING = 10.0, 3.5
 # Most cells of equal duration over which a record is averaged: lags are multiples of a cell.
 _MOST_CELLS = 8192

@@ -11,7 +11,7 @@ from slipstream.engine.device.memory import MemoryMeter
 from slipstream.engine.outofcore import file_arrays
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
-PAGE = Path(__file__).parents[3] / "docs" / "howto" / "large_grids.md"
+PAGE = Path(__file__).parents[4] / "docs" / "howto" / "large_grids.md"
 ROW = re.compile(r"^\| (hd|mhd|boussinesq) \| (rk\d) \| ([\d +]+) \| (\d) \| (.*) \|$", re.M)
 ROWS = ROW.findall(PAGE.read_text())
 KEYS = {
