@@ -51,6 +51,8 @@ class _Start:
     notes: str
     settings: str
     values: Tables
+    # The model whose parameters and fields are filled in, in families with models.
+    model: str = ""
 
 
 _STARTS = {
@@ -58,7 +60,8 @@ _STARTS = {
         "turbulence in a periodic box",
         "All quantities are non-dimensional.",
         "--set grid.points=128 --set equation.viscosity=0.002",
-        {},  # those of a model
+        {},
+        model="hd",
     ),
     "advection": _Start(
         "a Gaussian carried through a periodic box by a constant velocity",
@@ -161,8 +164,8 @@ def write_template(
     if source is not None:
         values, head = _values_and_head(source)
         family = str(values["solver"])
-    elif model is not None or family == "spectral":
-        values, family = _tables_of_model(model or "hd"), "spectral"
+    elif model := model or _STARTS[family].model:
+        values, family = _tables_of_model(model), "spectral"
     else:
         values = _STARTS[family].values
     if solver not in (None, family):
