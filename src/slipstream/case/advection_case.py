@@ -119,6 +119,7 @@ class AdvectionCase(Case):
 
     # Each row compares all points with the exact solution, which costs as much as some steps.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 50}
+    shortens_steps: ClassVar[bool] = False
     examples: ClassVar[dict[str, Any]] = {
         "output.diagnostics_interval": 0.02,
         "output.fields_interval": 0.1,

@@ -51,6 +51,8 @@ class _Start:
     notes: str
     settings: str
     values: Tables
+    # Whether cases choose a model, whose parameters and fields are filled in.
+    has_models: bool = False
 
 
 _STARTS = {
@@ -58,7 +60,8 @@ _STARTS = {
         "turbulence in a periodic box",
         "All quantities are non-dimensional.",
         "--set grid.points=128 --set equation.viscosity=0.002",
-        {},  # those of a model
+        {},
+        has_models=True,
     ),
     "advection": _Start(
         "a Gaussian carried through a periodic box by a constant velocity",
@@ -161,7 +164,7 @@ def write_template(
     if source is not None:
         values, head = _values_and_head(source)
         family = str(values["solver"])
-    elif model is not None or family == "spectral":
+    elif model is not None or _STARTS[family].has_models:
         values, family = _tables_of_model(model or model_in({})), "spectral"
     else:
         values = _STARTS[family].values

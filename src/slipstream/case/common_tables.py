@@ -197,6 +197,8 @@ class Case(Table):
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # The number of time steps that are done together.
     steps_at_once: ClassVar[int] = 1
+    # Whether steps can be shorter, to hit the end of the run and times of output.
+    shortens_steps: ClassVar[bool] = True
     # Tables that may be given as a list.
     one_or_more: ClassVar[frozenset[str]] = frozenset()
     # Examples of keys, in the template, that other families do not share.

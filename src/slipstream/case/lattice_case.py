@@ -554,6 +554,7 @@ class LatticeCase(Case):
         "output.movies": [{"of": "speed", "interval": 100, "plane": _PLANE}],
     }
     steps_at_once: ClassVar[int] = 2
+    shortens_steps: ClassVar[bool] = False
 
     solver: Literal["lattice"] = Key(..., "solver family")
     image: Image

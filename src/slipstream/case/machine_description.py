@@ -23,6 +23,13 @@ from slipstream.engine.errors import InputError, nearest
 from slipstream.engine.text import shown
 
 Family = Literal["spectral", "transform", "lattice", "advection"]
+# The keys of `Processor` for each family: the share of a copy's rate, the rate in cache, the start.
+RATE_KEYS: dict[Family, tuple[str, str, str]] = {
+    "spectral": ("share_of_bound", "spectral_cached_gb_per_s", "step_us"),
+    "transform": ("transform_share", "transform_cached_gb_per_s", "transform_us"),
+    "lattice": ("lattice_share", "lattice_cached_gb_per_s", "step_us"),
+    "advection": ("advection_share", "advection_cached_gb_per_s", "step_us"),
+}
 _Share = Annotated[float, Field(gt=0, le=1)]
 _Curve = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple)]
 _Rates = Annotated[_Curve, Field(min_length=1)]
@@ -61,7 +68,7 @@ class Processor(Table):
         The same in steps with messages of the host, whose operations the interpreter starts one by
         one; as `launch_us` if None.
     step_us : float
-        Microseconds that the interpreter takes to start a step.
+        Microseconds for the interpreter to start steps.
     transform_us : float or None
         The same of a call of a plan's `forward` or `backward`; as `step_us` if None.
     is_tried : bool
@@ -97,8 +104,8 @@ class Processor(Table):
     def missed(self, working_set: float | None) -> float:
         """Return which share of what a step moves comes from beyond the caches, by its arrays.
 
-        It is that of a copy: the time that it takes more than the fastest, as a share of what a
-        large one takes more.
+        A copy of that size has the same share: its extra time over the fastest copy, divided by
+        the extra time of a large one.
         """
         if not self.cache_mib or working_set is None or working_set >= self.cache_mib[-1] * 2**20:
             return 1.0
@@ -123,30 +130,18 @@ class Processor(Table):
 
     def start_us(self, family: Family) -> float:
         """Return the microseconds that the interpreter takes to start a step, or a transform."""
-        if family == "transform" and self.transform_us is not None:
-            return self.transform_us
-        return self.step_us
+        start: float | None = getattr(self, RATE_KEYS[family][2])
+        return self.step_us if start is None else start
 
     def cached(self, family: Family) -> float | None:
         """Return the bytes per second of the passes of a family whose arrays are in cache."""
-        rates = {
-            "spectral": self.spectral_cached_gb_per_s,
-            "transform": self.transform_cached_gb_per_s,
-            "lattice": self.lattice_cached_gb_per_s,
-            "advection": self.advection_cached_gb_per_s,
-        }
-        rate = rates[family]
+        rate: float | None = getattr(self, RATE_KEYS[family][1])
         return None if rate is None else 1e9 * rate
 
     def share(self, family: Family) -> float:
         """Return which share of the bound the steps of a family reach."""
-        shares = {
-            "spectral": self.share_of_bound,
-            "transform": self.transform_share,
-            "lattice": self.lattice_share,
-            "advection": self.advection_share,
-        }
-        return shares[family]
+        share: float = getattr(self, RATE_KEYS[family][0])
+        return share
 
 
 class Bus(Table):
@@ -224,13 +219,13 @@ class Network(Table):
         return self
 
     def bisection(self, nodes: int) -> float:
-        """Return the bytes per second between the halves of so many nodes; infinite if unknown."""
+        """Return the bytes per second between the halves of the nodes; infinite if unknown."""
         if self.bisection_gb_per_s is None or self.bisection_nodes is None:
             return math.inf
         return 1e9 * self.bisection_gb_per_s * math.pow(nodes / self.bisection_nodes, 2 / 3)
 
     def rate(self, message: float) -> float:
-        """Return the bytes per second that a node sends in messages of so many bytes."""
+        """Return the bytes per second that a node sends in messages of a size."""
         sizes, rates = np.log(self.message_bytes), np.log(self.node_gb_per_s)
         size = math.log(max(message, 1.0))
         if size < sizes[0] and len(sizes) > 1:
@@ -291,7 +286,7 @@ class Machine(Table):
     storage: Storage | None = None
 
     def write_rate(self, nodes: int) -> float | None:
-        """Return the bytes per second that so many nodes write to files; None if not known."""
+        """Return the bytes per second that nodes write to files; None if not known."""
         if self.storage is None:
             return None
         of_node = self.storage.node_write_gb_per_s

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from slipstream import __version__
-from slipstream.case import Case
+from slipstream.case import SOLVERS, Case
 from slipstream.case.case_loading import parse_case_of_run
 from slipstream.case.toml_text import toml_value
 from slipstream.engine.array_types import Comm
@@ -288,8 +288,9 @@ class History:
         if not self.segments:
             raise InputError(f"{folder.path}: its record of the run has no segments")
         solver = _tables(self.segments[0].case).get("solver")
-        self.steps_at_once = 2 if solver == "lattice" else 1
-        self.shortens_steps = solver == "spectral"
+        # An unknown solver is refused when its case is read.
+        case = SOLVERS[solver] if isinstance(solver, str) and solver in SOLVERS else Case
+        self.steps_at_once, self.shortens_steps = case.steps_at_once, case.shortens_steps
 
     @property
     def origins(self) -> list[Origin]:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from slipstream.api.forecast.measured_rates import (
 from slipstream.api.forecast.noted_steps import transform_counts
 from slipstream.api.forecast.project_command import step_counter
 from slipstream.case import Case, make_case
-from slipstream.case.machine_description import Family, Machine, Processor
+from slipstream.case.machine_description import RATE_KEYS, Family, Machine, Processor
 from slipstream.case.table import Table
 from slipstream.case.toml_text import to_toml
 from slipstream.engine import processes as mpi_launch
@@ -71,13 +72,6 @@ CACHE_MIB = {
     "gpu": (8, 16, 24, 32, 48, 64, 96, 128, 256, 512),
 }
 _TINY_COPY = 1 << 16
-# The keys of what each family reaches of a copy, and in cache.
-_KEYS: dict[Family, tuple[str, str]] = {
-    "spectral": ("share_of_bound", "spectral_cached_gb_per_s"),
-    "transform": ("transform_share", "transform_cached_gb_per_s"),
-    "lattice": ("lattice_share", "lattice_cached_gb_per_s"),
-    "advection": ("advection_share", "advection_cached_gb_per_s"),
-}
 # Runs before any is timed, at most, since a step that takes little times its first ones itself;
 # seconds for which each is repeated, and how often they take turns.
 _UNTIMED, _SECONDS, _TURNS = 12, 0.01, 3
@@ -87,7 +81,7 @@ _ROUNDS, _LEAST, _DIFFER = 8, 0.05, 0.2
 
 
 def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
-    """Return what copies between large arrays reach by what they access, without what starts them.
+    """Return the rates of copies between large arrays by their size, without their start.
 
     Collective.
     """
@@ -107,7 +101,7 @@ def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict
 
 
 def step_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, float]:
-    """Return the keys of a processor that say how fast steps are. Collective.
+    """Return the keys of a processor for the speed of steps. Collective.
 
     Copies and caches are known. All ranks step at the same time, each alone.
     """
@@ -134,12 +128,12 @@ def _explained(
     counts: Mapping[Any, StepCounts],
     seconds: Mapping[Any, float],
 ) -> dict[str, float]:
-    """Return the rates and starts by which steps take so many seconds."""
+    """Return the rates and starts that explain the seconds of steps."""
     rates = dict.fromkeys(("step_us", "transform_us", "launch_us", "issue_us"), 0.0)
 
     def starts_of(one: StepCounts) -> float:
-        of_family = rates["transform_us" if one.family == "transform" else "step_us"]
-        return 1e-6 * (rates["launch_us"] * one.launches + of_family * one.starts)
+        start = rates[RATE_KEYS[one.family][2]]
+        return 1e-6 * (rates["launch_us"] * one.launches + start * one.starts)
 
     for _ in range(_ROUNDS):
         for family, pair in pairs.items():
@@ -163,7 +157,7 @@ def _explained(
                     # The large step takes less for a byte, since threads are woken for more of
                     # them: no rate is that of both, so errors of both are alike.
                     slope, cached = 0.0, math.sqrt(cached * passes[1] / work[1])
-            share, rate = _KEYS[family]
+            share, rate, _ = RATE_KEYS[family]
             rates[share] = min(1.0, 1 / (cached + slope) / (1e9 * processor.copy_gb_per_s))
             rates[rate] = 1e-9 / cached
         known = processor.model_copy(update=rates)
@@ -209,62 +203,79 @@ def _repeat(action: Callable[[], Any], times: int) -> None:
 
 
 def counts_of_family(family: Family, points: int, machine: Machine, ranks: int) -> StepCounts:
-    """Return what a step of so many points along each axis moves, or a transform."""
-    if family == "transform":
+    """Return the counts of a step, or a transform, from its points along each axis."""
+    if family not in _TIMED:
         return transform_counts((points,) * 3, machine, ranks)
-    return step_counter(_case(family, points), machine)(ranks)
+    return step_counter(_TIMED[family].case(points), machine)(ranks)
 
 
 def stepping(
     family: Family, points: int, device: Device, comm: Comm
 ) -> tuple[Callable[[], Any], int]:
     """Return a function that does some steps or transforms, and their number. Collective."""
-    if family == "transform":
-        plan = DistributedFFT((points,) * 3, comm=comm, device=device)
-        values, modes = plan.empty_input(), plan.empty_output()
-        device.run(device.fill(values, 0))
+    if family in _TIMED:
+        steps = _TIMED[family].steps
+        return partial(steps, _prepared(family, points, device, comm)), _TIMED[family].count
+    plan = DistributedFFT((points,) * 3, comm=comm, device=device)
+    values, modes = plan.empty_input(), plan.empty_output()
+    device.run(device.fill(values, 0))
 
-        def pair() -> None:
-            plan.forward(values, modes)
-            plan.backward(modes, values)
+    def pair() -> None:
+        plan.forward(values, modes)
+        plan.backward(modes, values)
 
-        return pair, 2
-    simulation = _prepared(family, points, device, comm)
-    if family == "lattice":
-        return partial(simulation.flow.advance, 2), 2
-    if family == "spectral":
-        return partial(simulation.advance, 1e-6), 1
-    return partial(simulation.solver.advance, 2), 2  # a pass may take both
+    return pair, 2
 
 
 def _prepared(family: Family, points: int, device: Device, comm: Comm) -> Any:
-    simulation = make_simulation(_case(family, points), comm, device)
+    simulation = make_simulation(_TIMED[family].case(points), comm, device)
     simulation.prepare()
     return simulation
 
 
-def _case(family: Family, points: int) -> Case:
-    """Return a case of so many points along each axis; what moves in it does not matter.
+@dataclass(frozen=True)
+class _Timed:
+    """Steps of a solver family that are timed: a case by its points, and a function of steps."""
 
-    A larger image is more of the same rock: sites of small pores take longer.
-    """
-    if family == "lattice":
-        image = {
-            "sample": "sandstone",
-            "shape": [points] * 3,
-            "porosity": 0.3,
-            "radius": 6,
-        }
-        return make_case("lattice", image=image, time={"end": 10**6})
-    if family == "advection":
-        return make_case("advection", grid={"points": points}, time={"end": 1e3})
-    return make_case(
-        "spectral",
-        grid={"points": points},
-        equation={"viscosity": 1e-3},
-        initial={"flow": "formula"},
-        time={"end": 1.0, "step": 1e-6},
-    )
+    case: Callable[[int], Case]
+    steps: Callable[[Any], None]
+    count: int
+
+
+# What moves in these cases does not matter.
+_TIMED: dict[str, _Timed] = {
+    "spectral": _Timed(
+        lambda points: make_case(
+            "spectral",
+            grid={"points": points},
+            equation={"viscosity": 1e-3},
+            initial={"flow": "formula"},
+            time={"end": 1.0, "step": 1e-6},
+        ),
+        lambda simulation: simulation.advance(1e-6),
+        1,
+    ),
+    "lattice": _Timed(
+        # A larger image is more of the same rock: sites of small pores take longer.
+        lambda points: make_case(
+            "lattice",
+            image={
+                "sample": "sandstone",
+                "shape": [points] * 3,
+                "porosity": 0.3,
+                "radius": 6,
+            },
+            time={"end": 10**6},
+        ),
+        lambda simulation: simulation.flow.advance(2),
+        2,
+    ),
+    "advection": _Timed(
+        lambda points: make_case("advection", grid={"points": points}, time={"end": 1e3}),
+        lambda simulation: simulation.solver.advance(2),  # a pass may take both
+        2,
+    ),
+}
 
 
 _REPETITIONS = 5
