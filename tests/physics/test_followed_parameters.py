@@ -1,5 +1,6 @@
 """Parameters that follow the state: eddy viscosities of large-eddy simulation, and others."""
 
+import copy
 import math
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_parameter_of_any_model_follows_and_a_run_goes_on_with_the_same_bits(
     expected = twist / (1 + (w**2).sum(axis=0).mean()) + 0.01
     assert rate == pytest.approx(expected, rel=error)
     leave_state(simulation, tmp_path, None)
-    kept, whole = simulation.kept(), modes_of(advance(simulation, 2))
+    kept, whole = copy.deepcopy(simulation.kept()), modes_of(advance(simulation, 2))
     settings = [one for one in model if not one.startswith("initial.")]
     again = start(device, *settings, f"initial.restart={tmp_path}")
     assert again.diagnostics()["rate"] == rate
