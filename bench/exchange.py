@@ -137,7 +137,7 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
 
 @contextlib.contextmanager
 def _taken_for_nodes(ranks: int | None) -> Iterator[None]:
-    """Treat every N ranks as a node; None takes N from the environment."""
+    """Treat every N ranks as one node; None takes N from the environment."""
     before = {key: value for key, value in os.environ.items() if key == RANKS_PER_NODE}
     if ranks is not None:
         os.environ[RANKS_PER_NODE] = str(ranks)

@@ -334,8 +334,8 @@ def measure_ways(
 
     The function that makes a way raises InputError, on all ranks alike, if it is impossible;
     `needed` ways, and at least one, must be possible. Ways are measured one after another, as
-    memory may have room for a single one; with `beside`, all together, alternately with the
-    actions that it then returns.
+    memory may have room for only one way. With `beside`, all are measured together, alternately
+    with the actions that `beside` then returns.
     """
     found, made = Measured(), dict[str, Way]()
 

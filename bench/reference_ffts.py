@@ -158,7 +158,7 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int) -> Actions:
 
 @contextlib.contextmanager
 def _openmp_threads(count: int) -> Iterator[None]:
-    """Let FFTW use more threads than ``OMP_NUM_THREADS``, which is the number for one rank."""
+    """Set more threads for FFTW than ``OMP_NUM_THREADS``, which is the number for one rank."""
     runtimes = _openmp_runtimes()
     before = [runtime.omp_get_max_threads() for runtime in runtimes]
     for runtime in runtimes:

@@ -171,7 +171,7 @@ def streamed_row(
     seconds: Mapping[str, float],
     is_simultaneous: bool = True,
 ) -> dict[str, Any]:
-    """Return the figures of every variant: the bytes in and out of each device, and the bound."""
+    """Return the figures of every variant: the bytes in and out per device, and the bound."""
     ways = [over_ranks(comm, one, max) / variant.streaming.devices for one in moved]
     one_way = [ways[0] / rates["in"], ways[1] / rates["out"]]
     # A bus has a rate each way, a drive a single one for all that it reads and writes.
@@ -216,9 +216,7 @@ def print_ways(
     shown["times\nsynchr."] = "synchronous / this|.2f"
     shown |= {name: part(name) for name in _PARTS if name in first[timers]}
     moved = " and ".join(map(bytes_text, first["bytes over the bus, in and out"]))
-    notes = [
-        f"as asked: {moved} in and out of each device, bound {quantity(first['bound (s)'], 's')}"
-    ]
+    notes = [f"as asked: {moved} in and out per device, bound {quantity(first['bound (s)'], 's')}"]
     if "seconds without the drive" in first:
         drive, alone = first["bound by the drive (s)"], first["seconds without the drive"]
         longer = "the drive" if drive >= alone else "the rest"

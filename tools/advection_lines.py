@@ -3,8 +3,8 @@
     python tools/advection_lines.py
 
 A strategy's step is placed and recorded while Python reports the lines that run. A statement counts
-with all its lines, comments and docstrings never; what the module does when it is imported belongs
-to every strategy, but for the entries of the table `STRATEGIES`, each of which belongs to its own.
+with all its lines, comments and docstrings never; the code that runs at import belongs to
+every strategy, except that each entry of the table `STRATEGIES` belongs to its strategy.
 """
 
 from __future__ import annotations

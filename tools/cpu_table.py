@@ -1,12 +1,12 @@
-"""Print what transforms and steps take on a CPU, beside FFTW's measured plans.
+"""Print the times of transforms and steps on a CPU, next to FFTW's measured plans.
 
     python tools/cpu_table.py --out table.json             all three tables
-    python tools/cpu_table.py pairs --shapes 64 31x37x41   r2c and c2r, over those of FFTW
+    python tools/cpu_table.py pairs --shapes 64 31x37x41   r2c and c2r, relative to FFTW's
     python tools/cpu_table.py ranks                        a substage over one r2c by FFTW
     python tools/cpu_table.py threads --threads 1 4 16     a step by thread count, and its bits
 
-Each figure comes from processes of its own, ``--processes`` of them. In each, what is compared is
-timed in turn, and the minimum counts; tables show the median over processes, and the spread.
+Each figure comes from ``--processes`` separate processes. In each, the compared actions
+take turns, and the minimum counts; tables show the median over processes, and the spread.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def shortest(
     comm: Comm = None,
     lone: bool = False,
 ) -> dict[str, float]:
-    """Return the shortest time of each action; they take turns for so many seconds. Collective.
+    """Return the shortest time of each action; they take turns for `seconds`. Collective.
 
-    A `lone` thread counts its own time, so that others do not matter.
+    A `lone` thread counts its own CPU time, which other threads do not change.
     """
     clock = time.thread_time if lone else time.perf_counter
     best = dict.fromkeys(actions, float("inf"))
@@ -158,7 +158,7 @@ def measure_threads(n: int, seconds: float) -> Figures:
 
 
 def in_process(table: str, ranks: int = 1, **options: object) -> Figures:
-    """Return what a process, or a number of ranks, measures."""
+    """Return the measurement of a process, or of a number of ranks."""
     launcher = [mpi_launch.find_mpiexec(), "--oversubscribe", "-n", str(ranks)]
     words = [word for name, one in options.items() for word in (f"--{name}", str(one))]
     environment = {
@@ -251,7 +251,7 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace) -> None:
-    """Measure one row of a table in this process, and print it for the one that started it."""
+    """Measure one row of a table in this process, and print it for the calling process."""
     table, threads = given.tables[1], given.threads[0]
     if table == "pairs":
         lengths = [int(n) for n in given.shape.split("x")]

@@ -54,14 +54,14 @@ Row = dict[str, Any]
 
 
 def rows_of(kind: str) -> Iterator[Row]:
-    """Yield what is forecast for a kind of device."""
+    """Yield the forecasts for a kind of device."""
     for family, sizes in SIZES[kind].items():
         for points in sizes:
             yield {"family": family, "points": points}
 
 
 def forecast_of(row: Row, machine: Machine, ranks: int) -> float:
-    """Return the forecast of a step, or of a transform, in seconds."""
+    """Return the forecast for a step or a transform, in seconds."""
     counts = counts_of_family(row["family"], row["points"], machine, ranks)
     return step_time(counts, machine).total
 
@@ -119,13 +119,13 @@ def run(out: Path, name: str) -> None:
     for row in rows:
         steps = stepping(row["family"], row["points"], device, comm)
         row["measured"] = measured(*steps, device, comm)
-        on_first_rank(comm, write)  # what is there stays, whatever ends the rest
+        on_first_rank(comm, write)  # results so far survive an early end
     if comm is None or comm.rank == 0:
         show([result])
 
 
 def show(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print a table of what was forecast and measured."""
+    """Print a table of forecasts and measurements."""
     print("| what | points | ranks | forecast | measured | quartiles | error |")
     print("|---|---|---|---|---|---|---|")
     for record in records:

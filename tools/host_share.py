@@ -1,8 +1,8 @@
-"""Print what Python adds to work that a device does fast: ``tools/host_share.py``.
+"""Print the time that Python adds to fast work of a device: ``tools/host_share.py``.
 
-Times in one process the setting and reading of a field, steps of a small grid one by one and many
-at once, and, as the shell sees them, runs of the demo case. With ``--profile``, the functions that
-take most of a field's setting and of single steps follow.
+Times in one process the setting and reading of fields, steps of a small grid, one per call and many
+per call, and, from the shell, runs of the demo case. With ``--profile``, the functions that take
+most of the time of setting a field and of single steps follow.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def show(what: str, action: Callable[[], object], times: int, profile: bool = Fa
 
 
 def set_and_read(points: int, device: str, profile: bool) -> None:
-    """Time the setting of a velocity from the device and the host, its reading, and a step."""
+    """Time setting a velocity from the device and the host, reading it, and stepping."""
     sim = slipstream.Turbulence(
         points=points, viscosity=1e-3, initial="taylor-green", step=1e-4, device=device
     )
@@ -85,7 +85,7 @@ def set_and_read(points: int, device: str, profile: bool) -> None:
 
 
 def step(points: int, many: int, device: str, profile: bool) -> None:
-    """Time steps of one size and adaptive ones, one by one and many at once."""
+    """Time steps of one size and adaptive steps, one per call and many per call."""
     sim = slipstream.Turbulence(
         points=points,
         viscosity=0.01,

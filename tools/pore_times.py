@@ -1,6 +1,6 @@
 """Print where the time of `permeability` goes: ``tools/pore_times.py 256 512 --porosity 0.2``.
 
-Each size is a sandstone of so many voxels along each axis. The device finishes each phase before
+Each size is a sandstone's number of voxels along each axis. The device finishes each phase before
 the next one is timed, so that the phases add up; the total without timers is measured too, last.
 On several ranks, under ``mpiexec``, the phases are those of rank 0.
 """
@@ -22,7 +22,7 @@ from slipstream.engine.device import Device
 from slipstream.engine.exchange import open_matching_device
 from slipstream.lattice import make_sample, permeability
 
-# Phases by what does the work. Time within an inner phase does not count for the outer one.
+# Phases by their function. The time of an inner phase does not count for the outer one.
 PHASES = {
     "image: read and make voxels": "samples:Sample.read",
     "image: connectivity and division": "domain_decomposition:decompose",
@@ -137,8 +137,8 @@ def show(found: dict[str, Any]) -> None:
         f"\n{found['size']}^3: k = {found['k']:.8g}, {found['steps']} steps, error"
         f" {found['iteration error']:.2g}\n{found['storage']}\n"
         f"{found['seconds of the first call']:.3f} s first,"
-        f" {found['seconds without timers']:.3f} s then, of which the flow"
-        f" {found['seconds of steps without timers']:.3f} s"
+        f" {found['seconds without timers']:.3f} s then,"
+        f" {found['seconds of steps without timers']:.3f} s of it in the flow"
     )
     for name, one in found["phases"].items():
         print(f"  {name:36} {one['seconds']:9.3f} s  {one['calls']:6} calls")

@@ -22,7 +22,7 @@ import numpy as np
 
 from slipstream.engine.processes import find_mpiexec
 
-# Of each run: a shipped case, and what is changed.
+# By run: a shipped case, and its changed keys.
 STEPS = "time.end=0.03 time.step=0.01 output.pictures=false output.report=false"
 RUNS = {
     "hd": f"taylor-green grid.points=24 {STEPS}",

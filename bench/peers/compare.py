@@ -127,7 +127,7 @@ PEERS = {
         _rows((1,), n=_STEP_SIZES),
         "Dedalus uses RK443: four stages, third order. It solves a linear system for each mode,"
         " the price of its generality. n is the number of points at which products are formed, 3/2"
-        " times that of modes.",
+        " times the number of modes.",
     ),
     "lbmpy": Peer(
         "lbmpy_update.py",
@@ -150,9 +150,9 @@ PEERS = {
         " an equilibrium at rest: in its results the velocity of the first and the last plane is"
         " zero, and much of the drop in pressure is lost there. So its k is too small, by a factor"
         " of four in a duct of 12 x 12 x 24 voxels, whose permeability is known. If the velocity at"
-        " the ends is that of the neighbouring plane, one line of its source, it finds 0.166 in"
-        " the sandstone, as Slipstream does (0.162). It also redefines its kernels in each call,"
-        " whose compilation is part of its time. Do not read the ratio as that of the same result.",
+        " the ends is copied from the neighbouring plane, one line of its source, it finds 0.166 in"
+        " the sandstone, as Slipstream does (0.162). It also redefines its kernels in each call, so"
+        " its time includes their compilation. The ratio does not compare equal results.",
         rounds=1,
     ),
 }
@@ -356,7 +356,7 @@ def started(command: list[str], cores: int) -> Iterator[Any]:
 
 
 def facts(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a record says besides its rows."""
+    """Return the texts of a record besides its rows."""
     peer = PEERS[name]
     found = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line

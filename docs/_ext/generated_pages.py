@@ -26,7 +26,7 @@ GENERATED = DOCS / "generated"
 
 
 def make_pages(app: Sphinx) -> None:
-    """Write what has changed."""
+    """Write the files that have changed."""
     GENERATED.mkdir(exist_ok=True)
     draw("landing", [DOCS / "figures" / "landing.py"])
     results = DOCS.parent / "bench" / "results"
@@ -54,7 +54,7 @@ def draw(name: str, sources: list[Path]) -> str:
 
 
 def write(name: str, text: str) -> None:
-    """Write a file, unless it has this text already, so that Sphinx reads only what has changed."""
+    """Write a file, unless it has this text already, so that Sphinx reads only changed files."""
     path = GENERATED / name
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
