@@ -46,7 +46,9 @@ from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE, node_n
 
 # The ratio of successive sizes of messages.
 _FACTOR = 4
-WHAT, WHERE = ("messages", "bytes"), ("to other nodes", "within the node")
+# What is counted, and by which receivers.
+WHAT = ("messages", "bytes")
+WHERE = ("to other nodes", "within the node")
 LIMITS = {
     "cpu": "half the copy bandwidth of all sending ranks together, as a message is read and "
     "written at least once and a copy counts both; messages that stay in cache, and libraries that "

@@ -42,8 +42,8 @@ def plain_yardstick(
     """Return the vendor's own 3-D plan, on the first rank with the threads of all. Collective."""
     name, threads = "cuFFT, 1 GPU", None
     if isinstance(device, HostDevice):
-        mine = device.identity, device.threads
-        everyone = [mine] if comm is None else comm.allgather(mine)
+        node_threads = device.identity, device.threads
+        everyone = [node_threads] if comm is None else comm.allgather(node_threads)
         threads = sum(count for node, count in everyone if node == everyone[0][0])
         name = f"FFTW, {counted(threads, 'thread')}"
     needed = plain_bytes(device, shape, dtype)

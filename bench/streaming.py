@@ -112,17 +112,17 @@ def variants_of(
     """
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     asked = "synchronous" if schedule == "serial" else how
-    found = [
+    variants = [
         Variant(f"{asked}, as asked", streaming, schedule),
         Variant("synchronous", streaming, "serial"),
     ]
     if sweep is not None:
         streams = {f"{number} streams": {"streams": number} for number in (1, 2, 4, 8, 16)}
         changes: dict[str, Mapping[str, Any]] = {how: {}, **streams, **sweep}
-        found += [Variant(name, replace(streaming, **one)) for name, one in changes.items()]
+        variants += [Variant(name, replace(streaming, **one)) for name, one in changes.items()]
     once: dict[tuple[Streaming, str], Variant] = {}
-    for one in found:
-        once.setdefault((one.streaming, one.schedule), one)
+    for variant in variants:
+        once.setdefault((variant.streaming, variant.schedule), variant)
     return list(once.values())
 
 
@@ -140,12 +140,12 @@ def measure_streams(
     rates: dict[str, float] = {}
     ways = {one.name: partial(make, one, rates) for one in variants}
     needed = {variants[0].name, *(one.name for one in variants if one.schedule == "serial")}
-    found = measure_ways(ways, needed, repetitions)
-    synchronous = next(row for row in found.rows if row["schedule"] == "serial")
-    for row in found.rows:
+    measured = measure_ways(ways, needed, repetitions)
+    synchronous = next(row for row in measured.rows if row["schedule"] == "serial")
+    for row in measured.rows:
         row["synchronous / this"] = synchronous[seconds] / row[seconds]
     bus = {way: rate / 1e9 for way, rate in rates.items()}
-    return {"bus (GB/s)": bus, "rows": found.rows, "left out": found.left_out}, found
+    return {"bus (GB/s)": bus, "rows": measured.rows, "left out": measured.left_out}, measured
 
 
 def measure_rates(

@@ -41,10 +41,10 @@ class _Page(HTMLParser):
 def faults(site: Path) -> list[str]:
     """Return a line for each fault of the site in a folder."""
     pages = {path.resolve(): _Page(path) for path in sorted(site.rglob("*.html"))}
-    found = [] if pages else [f"{site}: no pages"]
+    lines = [] if pages else [f"{site}: no pages"]
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
-        found += [f"{name}: loads {one}" for one in page.loaded if urlsplit(one).netloc]
+        lines += [f"{name}: loads {loaded}" for loaded in page.loaded if urlsplit(loaded).netloc]
         for link in [*page.links, *page.loaded]:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
@@ -52,14 +52,14 @@ def faults(site: Path) -> list[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchor = unquote(parts.fragment)
             if not target.exists():
-                found.append(f"{name}: {link} does not exist")
+                lines.append(f"{name}: {link} does not exist")
             elif anchor and target in pages and anchor not in pages[target].anchors:
-                found.append(f"{name}: {link} has no such anchor")
+                lines.append(f"{name}: {link} has no such anchor")
     index = site / "searchindex.js"
     terms = index.read_text(encoding="utf-8") if index.exists() else ""
     # Sphinx keeps the stems of words.
-    found += [f"search: {word} is not found" for word in SEARCHED if f'"{word[:4]}' not in terms]
-    return found
+    lines += [f"search: {word} is not found" for word in SEARCHED if f'"{word[:4]}' not in terms]
+    return lines
 
 
 if __name__ == "__main__":

@@ -101,9 +101,9 @@ def measure_pair(shape: tuple[int, int, int], dtype: str, threads: int, seconds:
     best = shortest(
         {name: repeated(one) for name, one in actions.items()}, seconds, lone=threads == 1
     )
-    own, plain = (best[f"{who}forward"] + best[f"{who}backward"] for who in ("", "plain "))
+    ours, plain = (best[f"{who}forward"] + best[f"{who}backward"] for who in ("", "plain "))
     milliseconds = {name: one / number * 1e3 for name, one in best.items()}
-    return {"ratio": own / plain, "ms": milliseconds, "error": float(abs(back - points).max())}
+    return {"ratio": ours / plain, "ms": milliseconds, "error": float(abs(back - points).max())}
 
 
 def make_step(n: int, comm: Comm) -> tuple[SpectralSimulation, Any]:
@@ -152,8 +152,8 @@ def measure_threads(n: int, seconds: float) -> Figures:
     best = shortest({"step": step.run}, seconds)["step"]
     step.run(profile=True)
     by_node: dict[str, float] = {}
-    for one in step.timeline.entries:
-        by_node[one.label] = by_node.get(one.label, 0.0) + (one.stop - one.start) * 1e3
+    for entry in step.timeline.entries:
+        by_node[entry.label] = by_node.get(entry.label, 0.0) + (entry.stop - entry.start) * 1e3
     return {"ms": {"step": best * 1e3}, "bits": digest, "ms of all threads": by_node}
 
 
@@ -172,38 +172,43 @@ def in_process(table: str, ranks: int = 1, **options: object) -> Figures:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}")
-    found: Figures = json.loads(lines[-1])
-    return found
+    figures: Figures = json.loads(lines[-1])
+    return figures
 
 
-def rows_of(table: str, given: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
+def rows_of(table: str, arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
     """Return the name of each row of a table, and what its processes are asked for."""
-    size = {"n": given.n, "seconds": given.seconds}
+    size = {"n": arguments.n, "seconds": arguments.seconds}
     if table == "ranks":
-        return [(f"{n} rank{'s' * (n > 1)}", {"ranks": n, **size}) for n in given.ranks]
+        return [(f"{n} rank{'s' * (n > 1)}", {"ranks": n, **size}) for n in arguments.ranks]
     cores = len(os.sched_getaffinity(0))
-    counts = [n for n in given.threads if n <= cores]
+    counts = [n for n in arguments.threads if n <= cores]
     if table == "threads":
         return [(f"{n} thread{'s' * (n > 1)}", {"threads": n, **size}) for n in counts]
     return [
         (
             f"{shape} {dtype}, {n} thread{'s' * (n > 1)}",
-            {"shape": shape, "dtype": dtype, "threads": n, "seconds": given.seconds},
+            {"shape": shape, "dtype": dtype, "threads": n, "seconds": arguments.seconds},
         )
-        for dtype in given.dtypes
+        for dtype in arguments.dtypes
         for n in counts
         if n <= 2
-        for shape in given.shapes
+        for shape in arguments.shapes
     ]
 
 
-def print_row(name: str, found: Sequence[Figures]) -> None:
+def print_row(name: str, measured: Sequence[Figures]) -> None:
     """Print one row: a median over processes, its spread, and the times of the quickest one."""
-    values = sorted(one["ratio"] if "ratio" in one else one["ms"]["step"] for one in found)
-    quickest = min(found, key=lambda one: one["ratio"] if "ratio" in one else one["ms"]["step"])
+    values = sorted(
+        figures["ratio"] if "ratio" in figures else figures["ms"]["step"] for figures in measured
+    )
+    quickest = min(
+        measured,
+        key=lambda figures: figures["ratio"] if "ratio" in figures else figures["ms"]["step"],
+    )
     times = "  ".join(f"{key} {one:.3f}" for key, one in quickest["ms"].items())
-    bits = " ".join({one["bits"] for one in found if "bits" in one})
-    unit = "" if "ratio" in found[0] else " ms"
+    bits = " ".join({figures["bits"] for figures in measured if "bits" in figures})
+    unit = "" if "ratio" in measured[0] else " ms"
     print(
         f"  {name:28} {statistics.median(values):7.3f}{unit} ({values[0]:.3f} to"
         f" {values[-1]:.3f})  {times} {bits}",
@@ -230,40 +235,40 @@ def main() -> None:
     # Of one process.
     parser.add_argument("--shape")
     parser.add_argument("--dtype")
-    given = parser.parse_args()
-    if given.tables[0] == "measure":
-        measure(given)
+    arguments = parser.parse_args()
+    if arguments.tables[0] == "measure":
+        measure(arguments)
         return
     results: dict[str, dict[str, list[Figures]]] = {}
-    for table in given.tables:
-        print(f"{TITLES[table]}, {given.processes} processes each", flush=True)
-        rows = rows_of(table, given)
+    for table in arguments.tables:
+        print(f"{TITLES[table]}, {arguments.processes} processes each", flush=True)
+        rows = rows_of(table, arguments)
         of_table: dict[str, list[Figures]] = {name: [] for name, _ in rows}
         # Processes take turns, so that what else the machine does hits all rows alike.
-        for _ in range(given.processes):
+        for _ in range(arguments.processes):
             for name, options in rows:
                 of_table[name].append(in_process(table, **options))
-        for name, found in of_table.items():
-            print_row(name, found)
+        for name, measured in of_table.items():
+            print_row(name, measured)
         results[table] = of_table
-        if given.out is not None:
-            given.out.write_text(json.dumps(results, indent=1))
+        if arguments.out is not None:
+            arguments.out.write_text(json.dumps(results, indent=1))
 
 
-def measure(given: argparse.Namespace) -> None:
+def measure(arguments: argparse.Namespace) -> None:
     """Measure one row of a table in this process, and print it for the calling process."""
-    table, threads = given.tables[1], given.threads[0]
+    table, threads = arguments.tables[1], arguments.threads[0]
     if table == "pairs":
-        lengths = [int(n) for n in given.shape.split("x")]
+        lengths = [int(n) for n in arguments.shape.split("x")]
         z, y, x = lengths if len(lengths) == 3 else lengths * 3
-        found = measure_pair((z, y, x), given.dtype, threads, given.seconds)
+        figures = measure_pair((z, y, x), arguments.dtype, threads, arguments.seconds)
     elif table == "ranks":
-        found = measure_ranks(given.n, given.seconds)
+        figures = measure_ranks(arguments.n, arguments.seconds)
     else:
-        found = measure_threads(given.n, given.seconds)
+        figures = measure_threads(arguments.n, arguments.seconds)
     comm = mpi_launch.world_comm()
     if comm is None or comm.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

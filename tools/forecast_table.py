@@ -47,9 +47,14 @@ SIZES = {
         "transform": (64, 256, 768),
     },
 }
-# Rounds, and the seconds that a step is repeated for in each; the seconds after which there are no
-# more, and how many there are at least.
-ROUNDS, SECONDS, LONGEST, FEWEST = 9, 0.2, 5.0, 3
+# The largest number of rounds.
+ROUNDS = 9
+# Seconds of repeated steps in each round.
+SECONDS = 0.2
+# Seconds after which no further round starts.
+LONGEST = 5.0
+# The smallest number of rounds.
+FEWEST = 3
 Row = dict[str, Any]
 
 
@@ -77,22 +82,22 @@ def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -
         for _ in range(repetitions):
             steps()
         device.synchronize()
-        mine = (time.perf_counter() - began) / repetitions / count
-        return mine if comm is None else float(comm.allreduce(mine, op=max))
+        local_seconds = (time.perf_counter() - began) / repetitions / count
+        return local_seconds if comm is None else float(comm.allreduce(local_seconds, op=max))
 
     began = time.perf_counter()
 
     def is_over() -> bool:
-        mine = time.perf_counter() - began > LONGEST
-        return mine if comm is None else bool(comm.allreduce(mine, op=max))
+        is_late = time.perf_counter() - began > LONGEST
+        return is_late if comm is None else bool(comm.allreduce(is_late, op=max))
 
     seconds(2)
-    found: list[float] = []
+    rounds: list[float] = []
     longest = seconds(1)
-    while len(found) < FEWEST or (len(found) < ROUNDS and not is_over()):
-        found.append(seconds(max(1, int(SECONDS / (count * longest)))))
-        longest = max(longest, found[-1])  # a busy machine has single steps that take long
-    return found
+    while len(rounds) < FEWEST or (len(rounds) < ROUNDS and not is_over()):
+        rounds.append(seconds(max(1, int(SECONDS / (count * longest)))))
+        longest = max(longest, rounds[-1])  # a busy machine has single steps that take long
+    return rounds
 
 
 def run(out: Path, name: str) -> None:

@@ -50,8 +50,8 @@ class Part:
     children : int
         Number of processes with GPUs that the tests start at a time.
     alone : bool
-        Whether nothing else may run at the same time: for tests that measure time or the memory of a
-        whole GPU, and for ranks that share a GPU and poll each other's messages.
+        Whether nothing else may run at the same time: for tests that measure time or the memory of
+        a whole GPU, and for ranks that share a GPU and poll each other's messages.
     """
 
     ranks: int
@@ -68,14 +68,16 @@ class Part:
 
     def claims(self, first: int, gpus: int) -> list[float]:
         """Return the GiB that the processes take on each GPU, where the first has the given one."""
-        one = self.gib + _CONTEXT
+        per_process = self.gib + _CONTEXT
         if self.ranks > 1 and gpus > 1:
-            one += _NCCL
+            per_process += _NCCL
         if _EVERY_GPU in self.tests:
-            return [self.ranks * one] * gpus
+            return [self.ranks * per_process] * gpus
         if self.ranks == 1:
-            return [one * (1 + self.children) if gpu == first else 0.0 for gpu in range(gpus)]
-        return [one * -(-self.ranks // gpus)] * gpus
+            return [
+                per_process * (1 + self.children) if gpu == first else 0.0 for gpu in range(gpus)
+            ]
+        return [per_process * -(-self.ranks // gpus)] * gpus
 
     def sees_all(self) -> bool:
         """Return whether the processes see all GPUs, or only the first process's GPU."""
@@ -324,10 +326,10 @@ def memory_free(count: int) -> list[float]:
 def failure_texts(failures: Iterable[Failure]) -> list[str]:
     """Return the texts of failures, each once, with all ranks that printed it."""
     places: dict[tuple[str, str], list[str]] = {}
-    for one in failures:
-        for rank, text in one.said:
-            where = places.setdefault((one.test, text.strip()), [])
-            where.append(f"rank {rank} of {one.part.ranks}")
+    for failure in failures:
+        for rank, text in failure.said:
+            where = places.setdefault((failure.test, text.strip()), [])
+            where.append(f"rank {rank} of {failure.part.ranks}")
     return [
         f"\ngpu-check: failed: {test} ({', '.join(dict.fromkeys(where))})\n{text}\n"
         for (test, text), where in places.items()

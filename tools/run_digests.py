@@ -64,16 +64,16 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--transforms-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    given = parser.parse_args()
-    if given.transforms_only:
-        _print_transforms(given.device)
+    arguments = parser.parse_args()
+    if arguments.transforms_only:
+        _print_transforms(arguments.device)
         return
-    for ranks in given.ranks:
-        digest = functools.partial(_run, ranks=ranks, device=given.device)
-        with ThreadPoolExecutor(given.jobs) as pool:
-            for name, found in zip(RUNS, pool.map(digest, RUNS.values()), strict=True):
-                print(f"{name}, {ranks} ranks: {found}", flush=True)
-        command = [__file__, "--transforms-only", "--device", given.device]
+    for ranks in arguments.ranks:
+        digest = functools.partial(_run, ranks=ranks, device=arguments.device)
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for name, digests in zip(RUNS, pool.map(digest, RUNS.values()), strict=True):
+                print(f"{name}, {ranks} ranks: {digests}", flush=True)
+        command = [__file__, "--transforms-only", "--device", arguments.device]
         _python(command, ranks)
 
 
@@ -130,20 +130,22 @@ def _print_transforms(device: Any) -> None:
         points = random.random((*leading, *fft.shape))
         if arguments.get("dtype") == "complex128":
             points = points + 1j * random.random(points.shape)
-        given = fft.empty_input()
+        points_of_rank = fft.empty_input()
         part = points[(Ellipsis, *_slices(fft.input_box))]
-        given[...] = part if isinstance(given, np.ndarray) else _on_device(part)
-        modes = fft.forward(given)
+        points_of_rank[...] = part if isinstance(points_of_rank, np.ndarray) else _on_device(part)
+        modes = fft.forward(points_of_rank)
         back = fft.backward(modes)
         digest = hashlib.sha256()
         for box, array, shape in (
             (fft.output_box, modes, fft.spectral_shape),
             (fft.input_box, back, fft.shape),
         ):
-            mine = box, _on_host(array)
+            part_of_rank = box, _on_host(array)
             whole = np.zeros((*leading, *shape), array.dtype)
-            for one, values in [mine] if comm is None else comm.allgather(mine):
-                whole[(Ellipsis, *_slices(one))] = values
+            for array_box, values in (
+                [part_of_rank] if comm is None else comm.allgather(part_of_rank)
+            ):
+                whole[(Ellipsis, *_slices(array_box))] = values
             digest.update(whole.tobytes())
         if comm is None or comm.rank == 0:
             ranks = 1 if comm is None else comm.size

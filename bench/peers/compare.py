@@ -170,32 +170,33 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="*", help="only rows of these sizes")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each program")
     parser.add_argument("--out", type=Path, help="folder of records (bench/results/peers)")
-    given = parser.parse_args()
-    if unknown := set(given.peers) - {"all", *PEERS}:
+    arguments = parser.parse_args()
+    if unknown := set(arguments.peers) - {"all", *PEERS}:
         parser.error(
             f"no peer is named {', '.join(sorted(unknown))}; there are: all, {', '.join(PEERS)}"
         )
-    if given.list or not given.peers:
+    if arguments.list or not arguments.peers:
         print(*(f"{name:12} {' '.join(one.requirements)}" for name, one in PEERS.items()), sep="\n")
         return
     chosen = [
         name
         for name, peer in PEERS.items()
-        if name in given.peers or ("all" in given.peers and "device" not in peer.rows[0])
+        if name in arguments.peers or ("all" in arguments.peers and "device" not in peer.rows[0])
     ]
-    mpiexec = shlex.split(given.mpiexec) if given.mpiexec else [find_mpiexec(), "-n", "2"]
+    mpiexec = shlex.split(arguments.mpiexec) if arguments.mpiexec else [find_mpiexec(), "-n", "2"]
     pythons = {
-        name: shlex.split(given.python) if given.python else environment(name) for name in chosen
+        name: shlex.split(arguments.python) if arguments.python else environment(name)
+        for name in chosen
     }
     load = os.getloadavg()[0]  # before it makes its own
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
     for row, names in _same_work(chosen):
-        if given.n and row["n"] not in given.n:
+        if arguments.n and row["n"] not in arguments.n:
             continue
-        found = measured(names, row, pythons, mpiexec, given.rounds)
-        for name, one in found.items():
-            rows[name].append(one)
-    folder = given.out or RESULTS
+        results = measured(names, row, pythons, mpiexec, arguments.rounds)
+        for name, result in results.items():
+            rows[name].append(result)
+    folder = arguments.out or RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         record = {**facts(name, rows[name]), "load": load, "rows": rows[name]}
@@ -205,16 +206,16 @@ def main() -> None:
 
 def _same_work(names: list[str]) -> list[tuple[dict[str, Any], list[str]]]:
     """Return each row to measure, with the peers that have it."""
-    found: list[tuple[str, dict[str, Any], list[str]]] = []
+    shared: list[tuple[str, dict[str, Any], list[str]]] = []
     for name in names:
         for row in PEERS[name].rows:
-            for work, other, together in found:
+            for work, other, together in shared:
                 if work == PEERS[name].work and other == row:
                     together.append(name)
                     break
             else:
-                found.append((PEERS[name].work, row, [name]))
-    return [(row, together) for _, row, together in found]
+                shared.append((PEERS[name].work, row, [name]))
+    return [(row, together) for _, row, together in shared]
 
 
 def environment(name: str) -> list[str]:
@@ -253,28 +254,30 @@ def measured(
             theirs = [f"--image={image.name}"]
             ours[1:2] = theirs
         start = mpiexec if several else []
-        own = [find_mpiexec(), "-n", "2"] if several else []
+        our_start = [find_mpiexec(), "-n", "2"] if several else []
         commands = [
             *([*start, *pythons[one], str(HERE / PEERS[one].script), *theirs] for one in names),
-            [*own, sys.executable, str(HERE / "slipstream_same.py"), *ours],
+            [*our_start, sys.executable, str(HERE / "slipstream_same.py"), *ours],
         ]
         # Ranks that wait keep their cores busy: programs of several ranks run one after the other.
         turns = _whole_runs if several else _alive
         said, times = turns(commands, row["cores"], rounds)
     exact = {"exact permeability": EXACT_DUCT} if row.get("sample") == "duct" else {}
     median = [sorted(one)[len(one) // 2] for one in times]
-    found = {}
-    for name, facts_of_peer, mine, middle in zip(names, said, times, median, strict=False):
-        found[name] = {
+    results = {}
+    for name, facts_of_peer, peer_times, middle in zip(names, said, times, median, strict=False):
+        results[name] = {
             **row,
             **exact,
-            "peer seconds": min(mine),
+            "peer seconds": min(peer_times),
             "slipstream seconds": min(times[-1]),
             "medians": [middle, median[-1]],
             "said": [facts_of_peer, said[-1]],
         }
-        print(f"{row}: {name} {min(mine):.4g} s, Slipstream {min(times[-1]):.4g} s", flush=True)
-    return found
+        print(
+            f"{row}: {name} {min(peer_times):.4g} s, Slipstream {min(times[-1]):.4g} s", flush=True
+        )
+    return results
 
 
 def _image(row: dict[str, Any]) -> np.ndarray:
@@ -296,12 +299,12 @@ def _alive(
         said = [answer_of(one) for one in programs]
         times: list[list[float]] = [[] for _ in commands]
         for _ in range(rounds):
-            for program, mine, answers in zip(programs, times, said, strict=True):
+            for program, program_times, answers in zip(programs, times, said, strict=True):
                 print(file=program.stdin, flush=True)
                 answers.update(answer_of(program))
                 seconds, processor = answers.pop("seconds"), answers.pop("processor")
                 # What else runs on a core takes time, but hardly any of this processor time.
-                mine.append(processor if cores == 1 else seconds)
+                program_times.append(processor if cores == 1 else seconds)
         return said, times
 
 
@@ -312,11 +315,11 @@ def _whole_runs(
     said: list[dict[str, Any]] = [{} for _ in commands]
     times: list[list[float]] = [[] for _ in commands]
     for _ in range(3):
-        for command, mine, answers in zip(commands, times, said, strict=True):
+        for command, program_times, answers in zip(commands, times, said, strict=True):
             with started([*command, f"--repetitions={10 * rounds}"], cores) as program:
                 answers.update(answer_of(program))
             answers.pop("seconds")
-            mine += answers.pop("times")
+            program_times += answers.pop("times")
     return said, times
 
 
@@ -358,7 +361,7 @@ def started(command: list[str], cores: int) -> Iterator[Any]:
 def facts(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the texts of a record besides its rows."""
     peer = PEERS[name]
-    found = [
+    processors = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
     devices = {one["said"][0].get("device", "") for one in rows} - {""}
@@ -373,7 +376,7 @@ def facts(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "differs": peer.differs,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit_name(),
-        "machine": found[0].partition(":")[2].strip() if found else platform.processor(),
+        "machine": processors[0].partition(":")[2].strip() if processors else platform.processor(),
         "device": ", ".join(sorted(devices)),
         "cores": len(os.sched_getaffinity(0)),
     }

@@ -24,8 +24,10 @@ import slipstream as ss
 
 CYLINDERS = {0.05: 15.56, 0.1: 24.83, 0.2: 51.53, 0.3: 102.90}
 SPHERES = {0.027: 2.008, 0.064: 2.810, 0.125: 4.292, 0.216: 7.442}
-# Spacings over a width, and a step over eta.
-WIDTH, STEP = 1.5, 0.5
+# The width of a body's boundary, in grid spacings.
+WIDTH = 1.5
+# The step over eta.
+STEP = 0.5
 
 
 def drag(shape: str, fraction: float, points: int) -> float:
@@ -48,11 +50,11 @@ def drag(shape: str, fraction: float, points: int) -> float:
 
 def errors(shape: str, fraction: float, exact: float, sizes: tuple[int, ...]) -> list[float]:
     """Return relative errors, printed too."""
-    found = []
+    computed = []
     for n in sizes:
-        found.append(drag(shape, fraction, n) / exact - 1)
-        print(f"{shape} {fraction} {n}: {found[-1]:+.4f}", flush=True)
-    return found
+        computed.append(drag(shape, fraction, n) / exact - 1)
+        print(f"{shape} {fraction} {n}: {computed[-1]:+.4f}", flush=True)
+    return computed
 
 
 def main(folder: Path) -> None:
