@@ -1,4 +1,4 @@
-"""How many lines of `overlap_strategies.py` each strategy of advection needs, counted as it runs.
+"""Count the lines of `overlap_strategies.py` that each strategy of advection runs.
 
     python tools/advection_lines.py
 
@@ -26,7 +26,7 @@ _SHAPE = (8, 8, 8)
 
 
 def lines_of(names: Iterable[str]) -> int:
-    """Return how many lines of code some of `STRATEGIES` need together."""
+    """Return the number of lines of code that some of `STRATEGIES` need together."""
     code, entries, running = _code_lines()
     needed = set(code) - running - {line for lines in entries.values() for line in lines}
     for name in names:

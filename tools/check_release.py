@@ -3,9 +3,9 @@
     python tools/check_release.py --python python3.11 --python python3.12
     python tools/check_release.py --python "chroot /srv/debian python3" --no-compiler
 
-Needs `pip install build` and the network, for what the package needs. Each Python is a command; it
-makes a virtual environment outside of the checkout. With ``--no-compiler`` no compiler is on
-the path: the commands that need none work, and a run says in one line what to install.
+Needs `pip install build` and the network, for the package's dependencies. Each Python is a command;
+it makes a virtual environment outside of the checkout. With ``--no-compiler`` no compiler is on the
+path: the commands that need none work, and a run prints in one line the package to install.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Clean:
         )
 
     def run(self, command: str, *, fails: bool = False) -> str:
-        """Return the output of a command, which is to fail or not."""
+        """Return the output of a command; refuse an unexpected status."""
         shell = [*self._around, "/bin/bash", "-c", self._before + command]
         done = subprocess.run(shell, capture_output=True, text=True)
         if bool(done.returncode) != fails:
@@ -60,7 +60,7 @@ class Clean:
         return done.stdout + done.stderr
 
     def has(self, package: Path) -> None:
-        """Install a package, and refuse what it brings under the GPL."""
+        """Install a package, and refuse dependencies under the GPL."""
         shutil.copy(package, self.folder)
         self.run(f"python -m pip install --quiet ./{package.name}")
         (self.folder / "licences.py").write_text(LICENCES, encoding="utf-8")

@@ -20,7 +20,7 @@ _LOADED = {"script": "src", "link": "href", "img": "src", "source": "src", "ifra
 
 
 class _Page(HTMLParser):
-    """The anchors of a page, what it links to, and what it loads."""
+    """The anchors of a page, its links, and the files that it loads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

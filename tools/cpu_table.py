@@ -244,7 +244,7 @@ def main() -> None:
         print(f"{TITLES[table]}, {arguments.processes} processes each", flush=True)
         rows = rows_of(table, arguments)
         of_table: dict[str, list[Figures]] = {name: [] for name, _ in rows}
-        # Processes take turns, so that what else the machine does hits all rows alike.
+        # Processes take turns, so that other load of the machine affects all rows alike.
         for _ in range(arguments.processes):
             for name, options in rows:
                 of_table[name].append(in_process(table, **options))

@@ -32,7 +32,7 @@ from slipstream.engine.exchange import open_matching_device
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness import read_results, write_record
 
-# Points along an axis. None of them is what the calibration times.
+# Points along an axis. The calibration times other sizes.
 SIZES = {
     "cpu": {
         "spectral": (32, 64, 128),
@@ -146,7 +146,7 @@ def show(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, help="write a record")
     parser.add_argument("--device", default="cpu")

@@ -63,7 +63,7 @@ class Part:
 
     @property
     def working(self) -> int:
-        """How many processes work at a time: tests wait for what they have started."""
+        """Number of processes that work at a time: tests wait for the processes that they start."""
         return max(self.ranks, self.children)
 
     def claims(self, first: int, gpus: int) -> list[float]:
@@ -337,14 +337,14 @@ def failure_texts(failures: Iterable[Failure]) -> list[str]:
 
 
 def _outcome(part: Part, gpus: Sequence[int], record: Path) -> tuple[int, list[Failure]]:
-    """Run one part and print how it went; return how many tests passed, and what failed."""
+    """Run one part and print its outcome; return the number of passed tests, and the failures."""
     log = record.with_suffix(".log")
     began = time.monotonic()
     status = _launch(part, gpus, record, log)
     took = time.monotonic() - began
     passed, failed = read_tally(record)
     failures = [Failure(test, part, said) for test, said in failed.items()]
-    # What ends badly, or tests nothing, has failed even if no test could say so.
+    # A part that ends badly, or tests nothing, has failed even if no test reported it.
     if status is None or (not failures and (status or not passed)):
         text = log.read_text(errors="replace")[-_CHARACTERS:].strip() if log.exists() else ""
         end = f"stopped after {part.seconds:g} s" if status is None else f"status {status}"
@@ -411,7 +411,7 @@ def _open_gpu(lock: Path) -> None:
 
 
 def _environment(part: Part, gpus: Sequence[int]) -> dict[str, str]:
-    """Return the environment of a part: its GPUs, and what it may take of them."""
+    """Return the environment of a part: its GPUs, and the limit of their memory."""
     environment = dict(os.environ)
     seen = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if len(gpus) == 1:

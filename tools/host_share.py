@@ -26,7 +26,7 @@ DEMO = ("grid.points=64", "equation.viscosity=0.005", "title=demo")
 
 
 def main() -> None:
-    """Time what the options ask for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--field", type=int, default=256, help="points of the field that is set")

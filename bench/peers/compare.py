@@ -1,12 +1,12 @@
 """Time peers and Slipstream in turn on one machine, and write a record for each peer.
 
     python bench/peers/compare.py fftw scipy        # or: exponax, ...; --list
-    python bench/peers/compare.py all               # those of CPUs: five minutes on two idle cores
+    python bench/peers/compare.py all               # all of CPUs: five minutes on two idle cores
     python bench/peers/compare.py exponax --python /path/to/its/environment/bin/python
 
 Run it by a Python that has Slipstream. Without ``--python`` a peer is installed into a separate
 environment, build/peers/NAME, in the versions listed below. Programs stay alive and take turns, so
-that all suffer from what else the machine does. Peers with the same work are measured together, so
+that other load of the machine affects all alike. Peers with the same work are measured together, so
 that Slipstream has one time for it. A row has the least time of each, and the median: processor
 time on one core, wall time on several or on a GPU. The records go into bench/results/peers, from
 which the site's page of comparisons is made.
@@ -242,7 +242,7 @@ def measured(
     mpiexec: list[str],
     rounds: int,
 ) -> dict[str, dict[str, Any]]:
-    """Return one row of each peer's record: least and median times, and what programs say."""
+    """Return one row of each peer's record: least and median times, and the programs' answers."""
     several, work = row.get("ranks", 1) > 1, PEERS[names[0]].work
     rounds = min([rounds, *(PEERS[name].rounds or rounds for name in names)])
     theirs = [f"--n={row['n']}"]
@@ -293,7 +293,7 @@ def _image(row: dict[str, Any]) -> np.ndarray:
 def _alive(
     commands: list[list[str]], cores: int, rounds: int
 ) -> tuple[list[dict[str, Any]], list[list[float]]]:
-    """Start all programs, and let each in turn do its work once."""
+    """Start all programs, which take turns to do their work once."""
     with contextlib.ExitStack() as all_of_them:
         programs = [all_of_them.enter_context(served(one, cores)) for one in commands]
         said = [answer_of(one) for one in programs]
@@ -303,7 +303,7 @@ def _alive(
                 print(file=program.stdin, flush=True)
                 answers.update(answer_of(program))
                 seconds, processor = answers.pop("seconds"), answers.pop("processor")
-                # What else runs on a core takes time, but hardly any of this processor time.
+                # Other programs on a core take time, but hardly any of this processor time.
                 program_times.append(processor if cores == 1 else seconds)
         return said, times
 
