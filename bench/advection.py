@@ -141,7 +141,7 @@ def measure_advection(
         return {f"copy {name}": copy for name, (copy, _) in made.items()}
 
     def make(name: str) -> Way:
-        solver, tuned = _prepared(request, name, comm)
+        solver, tuned = _prepare(request, name, comm)
         for kind, device in solver.devices.items():  # of the strategy with the most lanes
             if kind not in devices or device.lanes > devices[kind].lanes:
                 devices[kind] = device
@@ -179,7 +179,7 @@ def measure_advection(
     }, measured.timelines
 
 
-def _prepared(
+def _prepare(
     request: AdvectionRequest, name: str, comm: Comm
 ) -> tuple[Advection, dict[str, float]]:
     """Return a strategy's solver, and for a hybrid one the seconds of its trials.

@@ -125,7 +125,7 @@ class ExchangeRequest(Request):
 
 def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
     """Measure all exchanges. Collective."""
-    with _taken_for_nodes(request.ranks_per_node):
+    with _treat_as_nodes(request.ranks_per_node):
         result = measure_exchange(request, device, comm)
     ranks = 1 if comm is None else comm.size
     title = f"exchange between {ranks} ranks on {device.name}"
@@ -138,7 +138,7 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
 
 
 @contextlib.contextmanager
-def _taken_for_nodes(ranks: int | None) -> Iterator[None]:
+def _treat_as_nodes(ranks: int | None) -> Iterator[None]:
     """Treat every N ranks as one node; None takes N from the environment."""
     before = {key: value for key, value in os.environ.items() if key == RANKS_PER_NODE}
     if ranks is not None:

@@ -29,9 +29,9 @@ def main() -> None:
 
     rank_place, device = RankPlace(0, ranks, min(ranks, of_node)), NotingDevice(kind)
     if what == "transform":
-        make = _transform(device, rank_place, points, transport)
+        make = _prepare_transform(device, rank_place, points, transport)
     else:
-        make = _step(device, rank_place, points, transport, what.removesuffix(" step"))
+        make = _prepare_step(device, rank_place, points, transport, what.removesuffix(" step"))
     imported = time.process_time()
     graph = make()
     recorded = time.process_time()
@@ -48,10 +48,10 @@ def main() -> None:
         "bytes": int(peak) * 1024,
         "nodes": len(graph.nodes),
     }
-    print(json.dumps(row | _sent(graph, rank_place)))
+    print(json.dumps(row | _count_messages(graph, rank_place)))
 
 
-def _step(
+def _prepare_step(
     device: Any, rank_place: RankPlace, points: int, transport: str, decomposition: str
 ) -> Any:
     """Import the modules of a step, and return the function that sets it up and records it."""
@@ -80,7 +80,7 @@ def _step(
     return make
 
 
-def _transform(device: Any, rank_place: RankPlace, points: int, transport: str) -> Any:
+def _prepare_transform(device: Any, rank_place: RankPlace, points: int, transport: str) -> Any:
     """Import the modules of a transform, and return the function that plans and records it."""
     from slipstream.engine.exchange.noting_transport import noting_transport
     from slipstream.engine.fft.fft_plan import noted_transform
@@ -96,7 +96,7 @@ def _transform(device: Any, rank_place: RankPlace, points: int, transport: str) 
     return make
 
 
-def _sent(graph: StepGraph, rank_place: RankPlace) -> dict[str, Any]:
+def _count_messages(graph: StepGraph, rank_place: RankPlace) -> dict[str, Any]:
     """Return the numbers and bytes of the messages of a recorded graph."""
     from slipstream.engine.step_walk import traffic_of
 

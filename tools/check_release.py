@@ -67,7 +67,7 @@ class Clean:
         self.run("python licences.py")
 
 
-def used(clean: Clean, compiler: bool) -> str:
+def use_package(clean: Clean, compiler: bool) -> str:
     """Use an installed package as a newcomer does, and return a line about it."""
     version = clean.run("python --version").strip()
     clean.run("slipstream info")
@@ -110,7 +110,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory(dir=temporary) as folder:
                 clean = Clean(python, Path(folder), compiler)
                 clean.has(package)
-                print(f"{package.name}, {used(clean, compiler)}", flush=True)
+                print(f"{package.name}, {use_package(clean, compiler)}", flush=True)
 
 
 if __name__ == "__main__":

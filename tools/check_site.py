@@ -38,7 +38,7 @@ class _Page(HTMLParser):
             self.loaded.append(values[_LOADED[tag]])
 
 
-def faults(site: Path) -> list[str]:
+def find_faults(site: Path) -> list[str]:
     """Return a line for each fault of the site in a folder."""
     pages = {path.resolve(): _Page(path) for path in sorted(site.rglob("*.html"))}
     lines = [] if pages else [f"{site}: no pages"]
@@ -63,6 +63,6 @@ def faults(site: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    lines = faults(Path(sys.argv[1]))
+    lines = find_faults(Path(sys.argv[1]))
     print(*lines or ["the site is complete"], sep="\n")
     sys.exit(bool(lines))

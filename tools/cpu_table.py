@@ -46,7 +46,7 @@ TITLES = {
 Figures = dict[str, Any]
 
 
-def shortest(
+def time_actions(
     actions: Mapping[str, Callable[[], object]],
     seconds: float,
     comm: Comm = None,
@@ -98,7 +98,7 @@ def measure_pair(shape: tuple[int, int, int], dtype: str, threads: int, seconds:
         "plain forward": plain_forward,
         "plain backward": plain_backward,
     }
-    best = shortest(
+    best = time_actions(
         {name: repeated(one) for name, one in actions.items()}, seconds, lone=threads == 1
     )
     ours, plain = (best[f"{who}forward"] + best[f"{who}backward"] for who in ("", "plain "))
@@ -132,9 +132,11 @@ def measure_ranks(n: int, seconds: float) -> Figures:
     wait()
     best = {"step": float("inf"), "r2c": float("inf")}
     for _ in range(8):
-        best["step"] = min(best["step"], shortest({"step": step.run}, seconds / 16, comm)["step"])
+        best["step"] = min(
+            best["step"], time_actions({"step": step.run}, seconds / 16, comm)["step"]
+        )
         if plain is not None:
-            best["r2c"] = min(best["r2c"], shortest({"r2c": plain}, seconds / 16)["r2c"])
+            best["r2c"] = min(best["r2c"], time_actions({"r2c": plain}, seconds / 16)["r2c"])
         wait()
     substage = best["step"] / simulation.problem.method.substages
     milliseconds = {"substage": substage * 1e3, "r2c": best["r2c"] * 1e3}
@@ -149,7 +151,7 @@ def measure_threads(n: int, seconds: float) -> Figures:
     kept = simulation.problem.geometry.modes[2].count
     state = np.ascontiguousarray(simulation.flow.state[..., :kept])
     digest = hashlib.sha256(state.tobytes()).hexdigest()[:16]
-    best = shortest({"step": step.run}, seconds)["step"]
+    best = time_actions({"step": step.run}, seconds)["step"]
     step.run(profile=True)
     by_node: dict[str, float] = {}
     for entry in step.timeline.entries:
@@ -157,7 +159,7 @@ def measure_threads(n: int, seconds: float) -> Figures:
     return {"ms": {"step": best * 1e3}, "bits": digest, "ms of all threads": by_node}
 
 
-def in_process(table: str, ranks: int = 1, **options: object) -> Figures:
+def measure_in_process(table: str, ranks: int = 1, **options: object) -> Figures:
     """Return the measurement of a process, or of a number of ranks."""
     launcher = [mpi_launch.find_mpiexec(), "--oversubscribe", "-n", str(ranks)]
     words = [word for name, one in options.items() for word in (f"--{name}", str(one))]
@@ -247,7 +249,7 @@ def main() -> None:
         # Processes take turns, so that other load of the machine affects all rows alike.
         for _ in range(arguments.processes):
             for name, options in rows:
-                of_table[name].append(in_process(table, **options))
+                of_table[name].append(measure_in_process(table, **options))
         for name, measured in of_table.items():
             print_row(name, measured)
         results[table] = of_table

@@ -65,13 +65,13 @@ def rows_of(kind: str) -> Iterator[Row]:
             yield {"family": family, "points": points}
 
 
-def forecast_of(row: Row, machine: Machine, ranks: int) -> float:
+def forecast_row(row: Row, machine: Machine, ranks: int) -> float:
     """Return the forecast for a step or a transform, in seconds."""
     counts = counts_of_family(row["family"], row["points"], machine, ranks)
     return step_time(counts, machine).total
 
 
-def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -> list[float]:
+def time_rounds(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -> list[float]:
     """Return the seconds of a step in each round, on the slowest rank. Collective."""
 
     def seconds(repetitions: int) -> float:
@@ -100,7 +100,7 @@ def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -
     return rounds
 
 
-def run(out: Path, name: str) -> None:
+def run_forecasts(out: Path, name: str) -> None:
     """Calibrate, forecast, write that, and measure. Collective."""
     comm = own(mpi_launch.world_comm(), "forecasts")
     ranks = 1 if comm is None else comm.size
@@ -109,7 +109,7 @@ def run(out: Path, name: str) -> None:
         machine = calibrate(device, comm, Path(folder) / "machine.toml")
     rows = list(rows_of(device.processor))
     for row in rows:
-        row["forecast"] = forecast_of(row, machine, ranks)
+        row["forecast"] = forecast_row(row, machine, ranks)
     result = {
         "ranks": ranks,
         "forecast at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
@@ -123,7 +123,7 @@ def run(out: Path, name: str) -> None:
     on_first_rank(comm, write)
     for row in rows:
         steps = stepping(row["family"], row["points"], device, comm)
-        row["measured"] = measured(*steps, device, comm)
+        row["measured"] = time_rounds(*steps, device, comm)
         on_first_rank(comm, write)  # results so far survive an early end
     if comm is None or comm.rank == 0:
         show([result])
@@ -155,7 +155,7 @@ def main() -> None:
     if asked.show:
         show(read_results("forecast", asked.show, "--show"))
     elif asked.out:
-        run(asked.out, asked.device)
+        run_forecasts(asked.out, asked.device)
     else:
         parser.error("give --out FILE or --show FILE ...")
 

@@ -276,10 +276,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.record:
         return _run_tests(options.tests, Path(options.record))
-    return _check()
+    return _run_parts()
 
 
-def _check() -> int:
+def _run_parts() -> int:
     count = cuda_device_count()
     if not count:
         print("gpu-check: CuPy finds no GPU, so nothing was checked")

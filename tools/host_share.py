@@ -36,10 +36,10 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="list functions by their time")
     asked = parser.parse_args()
     print(f"on {open_device(asked.device).name}")
-    set_and_read(asked.field, asked.device, asked.profile)
-    step(asked.steps, asked.many, asked.device, asked.profile)
+    time_fields(asked.field, asked.device, asked.profile)
+    time_steps(asked.steps, asked.many, asked.device, asked.profile)
     for number in range(asked.demo):
-        demo(number, asked.device)
+        time_demo(number, asked.device)
 
 
 def show(what: str, action: Callable[[], object], times: int, profile: bool = False) -> None:
@@ -60,7 +60,7 @@ def show(what: str, action: Callable[[], object], times: int, profile: bool = Fa
         pstats.Stats(profiler).sort_stats("tottime").print_stats(18)
 
 
-def set_and_read(points: int, device: str, profile: bool) -> None:
+def time_fields(points: int, device: str, profile: bool) -> None:
     """Time setting a velocity from the device and the host, reading it, and stepping."""
     sim = slipstream.Turbulence(
         points=points, viscosity=1e-3, initial="taylor-green", step=1e-4, device=device
@@ -84,7 +84,7 @@ def set_and_read(points: int, device: str, profile: bool) -> None:
     show(f"step of {points}³", lambda: sim.step(1), 9)
 
 
-def step(points: int, many: int, device: str, profile: bool) -> None:
+def time_steps(points: int, many: int, device: str, profile: bool) -> None:
     """Time steps of one size and adaptive steps, one per call and many per call."""
     sim = slipstream.Turbulence(
         points=points,
@@ -103,7 +103,7 @@ def step(points: int, many: int, device: str, profile: bool) -> None:
     show(f"step({many}) of {points}³, adaptive, all", lambda: sim.step(many), 3)
 
 
-def demo(number: int, device: str) -> None:
+def time_demo(number: int, device: str) -> None:
     """Time a run of the demo case as the shell does."""
     with tempfile.TemporaryDirectory(prefix="slipstream-demo-") as folder:
         command = ["run", "taylor-green", "--out", f"{folder}/demo", "--device", device]

@@ -69,15 +69,15 @@ def main() -> None:
         _print_transforms(arguments.device)
         return
     for ranks in arguments.ranks:
-        digest = functools.partial(_run, ranks=ranks, device=arguments.device)
+        digest = functools.partial(_digest_run, ranks=ranks, device=arguments.device)
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for name, digests in zip(RUNS, pool.map(digest, RUNS.values()), strict=True):
                 print(f"{name}, {ranks} ranks: {digests}", flush=True)
         command = [__file__, "--transforms-only", "--device", arguments.device]
-        _python(command, ranks)
+        _run_python(command, ranks)
 
 
-def _python(command: list[str], ranks: int, **options: Any) -> subprocess.CompletedProcess[str]:
+def _run_python(command: list[str], ranks: int, **options: Any) -> subprocess.CompletedProcess[str]:
     launcher = [] if ranks == 1 else [find_mpiexec(), "--oversubscribe", "-n", str(ranks)]
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.run(
@@ -85,13 +85,13 @@ def _python(command: list[str], ranks: int, **options: Any) -> subprocess.Comple
     )
 
 
-def _run(words: str, ranks: int, device: str) -> str:
+def _digest_run(words: str, ranks: int, device: str) -> str:
     case, *changes = shlex.split(words)
     with tempfile.TemporaryDirectory() as folder:
         options = [word for change in changes for word in ("--set", change)]
         command = ["-m", "slipstream", "run", case, "--out", folder + "/run", "--quiet"]
         command += ["--device", device, *options]
-        done = _python(command, ranks, capture_output=True, text=True)
+        done = _run_python(command, ranks, capture_output=True, text=True)
         if done.returncode:
             return f"status {done.returncode}: {done.stderr.strip()[-200:]}"
         return _digest_of_folder(Path(folder) / "run")

@@ -185,26 +185,26 @@ def main() -> None:
     ]
     mpiexec = shlex.split(arguments.mpiexec) if arguments.mpiexec else [find_mpiexec(), "-n", "2"]
     pythons = {
-        name: shlex.split(arguments.python) if arguments.python else environment(name)
+        name: shlex.split(arguments.python) if arguments.python else make_environment(name)
         for name in chosen
     }
     load = os.getloadavg()[0]  # before it makes its own
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
-    for row, names in _same_work(chosen):
+    for row, names in _group_by_work(chosen):
         if arguments.n and row["n"] not in arguments.n:
             continue
-        results = measured(names, row, pythons, mpiexec, arguments.rounds)
+        results = measure_row(names, row, pythons, mpiexec, arguments.rounds)
         for name, result in results.items():
             rows[name].append(result)
     folder = arguments.out or RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     for name in chosen:
-        record = {**facts(name, rows[name]), "load": load, "rows": rows[name]}
+        record = {**describe_peer(name, rows[name]), "load": load, "rows": rows[name]}
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(f"record: {folder / name}.json")
 
 
-def _same_work(names: list[str]) -> list[tuple[dict[str, Any], list[str]]]:
+def _group_by_work(names: list[str]) -> list[tuple[dict[str, Any], list[str]]]:
     """Return each row to measure, with the peers that have it."""
     shared: list[tuple[str, dict[str, Any], list[str]]] = []
     for name in names:
@@ -218,7 +218,7 @@ def _same_work(names: list[str]) -> list[tuple[dict[str, Any], list[str]]]:
     return [(row, together) for _, row, together in shared]
 
 
-def environment(name: str) -> list[str]:
+def make_environment(name: str) -> list[str]:
     """Return the Python of a peer's own environment, which is made if it is not there."""
     folder = HERE.parents[1] / "build" / "peers" / name
     python = folder / "bin" / "python"
@@ -235,7 +235,7 @@ def environment(name: str) -> list[str]:
     return [str(python)]
 
 
-def measured(
+def measure_row(
     names: list[str],
     row: dict[str, Any],
     pythons: dict[str, list[str]],
@@ -249,7 +249,7 @@ def measured(
     ours = [f"--work={work}", *theirs, f"--device={row.get('device', 'cpu')}"]
     with tempfile.NamedTemporaryFile(suffix=".npy") as image:
         if work in ("update", "permeability"):
-            np.save(image, _image(row))
+            np.save(image, _make_image(row))
             image.flush()
             theirs = [f"--image={image.name}"]
             ours[1:2] = theirs
@@ -260,7 +260,7 @@ def measured(
             [*our_start, sys.executable, str(HERE / "slipstream_same.py"), *ours],
         ]
         # Ranks that wait keep their cores busy: programs of several ranks run one after the other.
-        turns = _whole_runs if several else _alive
+        turns = _time_runs if several else _time_served
         said, times = turns(commands, row["cores"], rounds)
     exact = {"exact permeability": EXACT_DUCT} if row.get("sample") == "duct" else {}
     median = [sorted(one)[len(one) // 2] for one in times]
@@ -280,7 +280,7 @@ def measured(
     return results
 
 
-def _image(row: dict[str, Any]) -> np.ndarray:
+def _make_image(row: dict[str, Any]) -> np.ndarray:
     """Return the voxels of a row: 1 in pores."""
     if row.get("sample") != "duct":
         rock = make_sample("sandstone", (row["n"],) * 3, **ROCK)  # type: ignore[arg-type]
@@ -290,25 +290,25 @@ def _image(row: dict[str, Any]) -> np.ndarray:
     return duct
 
 
-def _alive(
+def _time_served(
     commands: list[list[str]], cores: int, rounds: int
 ) -> tuple[list[dict[str, Any]], list[list[float]]]:
     """Start all programs, which take turns to do their work once."""
     with contextlib.ExitStack() as all_of_them:
-        programs = [all_of_them.enter_context(served(one, cores)) for one in commands]
-        said = [answer_of(one) for one in programs]
+        programs = [all_of_them.enter_context(serve_program(one, cores)) for one in commands]
+        said = [read_answer(one) for one in programs]
         times: list[list[float]] = [[] for _ in commands]
         for _ in range(rounds):
             for program, program_times, answers in zip(programs, times, said, strict=True):
                 print(file=program.stdin, flush=True)
-                answers.update(answer_of(program))
+                answers.update(read_answer(program))
                 seconds, processor = answers.pop("seconds"), answers.pop("processor")
                 # Other programs on a core take time, but hardly any of this processor time.
                 program_times.append(processor if cores == 1 else seconds)
         return said, times
 
 
-def _whole_runs(
+def _time_runs(
     commands: list[list[str]], cores: int, rounds: int
 ) -> tuple[list[dict[str, Any]], list[list[float]]]:
     """Run one program after the other, all three times, with many repetitions of short work."""
@@ -316,14 +316,14 @@ def _whole_runs(
     times: list[list[float]] = [[] for _ in commands]
     for _ in range(3):
         for command, program_times, answers in zip(commands, times, said, strict=True):
-            with started([*command, f"--repetitions={10 * rounds}"], cores) as program:
-                answers.update(answer_of(program))
+            with start_program([*command, f"--repetitions={10 * rounds}"], cores) as program:
+                answers.update(read_answer(program))
             answers.pop("seconds")
             program_times += answers.pop("times")
     return said, times
 
 
-def answer_of(program: Any) -> dict[str, Any]:
+def read_answer(program: Any) -> dict[str, Any]:
     """Return the next line of JSON that a program prints, whatever else it prints before."""
     for line in program.stdout:
         if line.startswith("{"):
@@ -332,15 +332,15 @@ def answer_of(program: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def served(command: list[str], cores: int) -> Iterator[Any]:
+def serve_program(command: list[str], cores: int) -> Iterator[Any]:
     """Start a program on some cores, which answers lines with times."""
-    with started([*command, "--served"], cores) as program:
+    with start_program([*command, "--served"], cores) as program:
         yield program
         program.stdin.close()
 
 
 @contextlib.contextmanager
-def started(command: list[str], cores: int) -> Iterator[Any]:
+def start_program(command: list[str], cores: int) -> Iterator[Any]:
     """Start a program on some cores."""
     allowed = sorted(os.sched_getaffinity(0))[-cores:]
     several = "-n" in command
@@ -358,7 +358,7 @@ def started(command: list[str], cores: int) -> Iterator[Any]:
         yield program
 
 
-def facts(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def describe_peer(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the texts of a record besides its rows."""
     peer = PEERS[name]
     processors = [

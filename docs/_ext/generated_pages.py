@@ -109,16 +109,16 @@ def validation(path: Path) -> str:
 
 def commands() -> str:
     """Return the commands with their options, from the command line itself."""
-    text = "\n".join(described(typer.main.get_command(cli.app), "slipstream"))
+    text = "\n".join(describe_command(typer.main.get_command(cli.app), "slipstream"))
     if "`--set`" not in text:
         raise ValueError("the page of commands has no options")
     return text
 
 
-def described(command: Any, name: str) -> list[str]:
+def describe_command(command: Any, name: str) -> list[str]:
     """Return the section of a command, or those of its subcommands."""
     if hasattr(command, "commands"):
-        parts = (described(one, f"{name} {word}") for word, one in command.commands.items())
+        parts = (describe_command(one, f"{name} {word}") for word, one in command.commands.items())
         return [line for part in parts for line in part]
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]

@@ -30,7 +30,7 @@ WIDTH = 1.5
 STEP = 0.5
 
 
-def drag(shape: str, fraction: float, points: int) -> float:
+def measure_drag(shape: str, fraction: float, points: int) -> float:
     """Return the force on one body of a box of length 1, over viscosity and mean velocity."""
     is_sphere = shape == "sphere"
     radius = (fraction * 3 / (4 * np.pi)) ** (1 / 3) if is_sphere else (fraction / np.pi) ** 0.5
@@ -48,11 +48,13 @@ def drag(shape: str, fraction: float, points: int) -> float:
     return sim.diagnostics["body_force_x"] / 0.01 / (6 * np.pi * radius if is_sphere else 1)
 
 
-def errors(shape: str, fraction: float, exact: float, sizes: tuple[int, ...]) -> list[float]:
+def measure_errors(
+    shape: str, fraction: float, exact: float, sizes: tuple[int, ...]
+) -> list[float]:
     """Return relative errors, printed too."""
     computed = []
     for n in sizes:
-        computed.append(drag(shape, fraction, n) / exact - 1)
+        computed.append(measure_drag(shape, fraction, n) / exact - 1)
         print(f"{shape} {fraction} {n}: {computed[-1]:+.4f}", flush=True)
     return computed
 
@@ -65,7 +67,9 @@ def main(folder: Path) -> None:
         (axes[1], "sphere", SPHERES, (12, 16, 24, 32), "spheres, cubic array"),
     ):
         for fraction, exact in table.items():
-            ax.loglog(sizes, np.abs(errors(shape, fraction, exact, sizes)), "o-", label=fraction)
+            ax.loglog(
+                sizes, np.abs(measure_errors(shape, fraction, exact, sizes)), "o-", label=fraction
+            )
         ax.loglog(sizes, 60 / np.array(sizes) ** 2.0, "--", color="0.5", label="second order")
         ax.set(title=title, xlabel="points along the box")
         ax.set_xticks(sizes, sizes)
