@@ -42,13 +42,17 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.schedule import Timeline
 from slipstream.engine.tuner import measure
 
-# Thicknesses of a hybrid's shell to try, with numbers of threads (None for all), and how many steps
-# of each pair are timed.
+# Thicknesses of a hybrid's shell to try.
 SHELLS = (0, 1, 2, 4, 8)
-_THREADS, _TUNING_STEPS = (None, 4), 5
+# Numbers of threads to try with each thickness; None for all.
+_THREADS = (None, 4)
+# Steps that are timed for each pair.
+_TUNING_STEPS = 5
 # Steps of a profile: as many for all strategies, whose bits are compared afterwards.
 _STEPS_OF_PROFILE = 2
-_WIDTH, _COURANT = 0.1, (0.5, 0.5, 0.5)
+# The width of the Gaussian, and the Courant numbers along the axes.
+_WIDTH = 0.1
+_COURANT = (0.5, 0.5, 0.5)
 # A copy that does not read the memory that it overwrites; a GPU's never does.
 _STREAMED = "cpu, bypassing caches"
 
@@ -137,7 +141,7 @@ def measure_advection(
         return {f"copy {name}": copy for name, (copy, _) in made.items()}
 
     def make(name: str) -> Way:
-        solver, tuned = _prepared(request, name, comm)
+        solver, tuned = _prepare(request, name, comm)
         for kind, device in solver.devices.items():  # of the strategy with the most lanes
             if kind not in devices or device.lanes > devices[kind].lanes:
                 devices[kind] = device
@@ -162,20 +166,20 @@ def measure_advection(
         return Way(HostDevice(), comm, {"steps": steps}, profile, row)
 
     ways = {name: partial(make, name) for name in named}
-    found = measure_ways(ways, request.strategies, request.repetitions, copies)
+    measured = measure_ways(ways, request.strategies, request.repetitions, copies)
     return {
         "points (z, y, x)": request.shape,
         "dtype": request.dtype,
         "ranks": ranks,
         "grid (z, y, x)": grids[0],
         "copy bandwidth (B/s)": bandwidths,
-        "rows": found.rows,
-        "same bits": len({row["digest"] for row in found.rows}) == 1,
-        "left out": found.left_out,
-    }, found.timelines
+        "rows": measured.rows,
+        "same bits": len({row["digest"] for row in measured.rows}) == 1,
+        "left out": measured.left_out,
+    }, measured.timelines
 
 
-def _prepared(
+def _prepare(
     request: AdvectionRequest, name: str, comm: Comm
 ) -> tuple[Advection, dict[str, float]]:
     """Return a strategy's solver, and for a hybrid one the seconds of its trials.

@@ -1,7 +1,7 @@
 """Time steps of turbulence, compared with their transforms alone, plain transforms and a bound.
 
-For fields on a device, the bound is the bytes that the recorded step moves in its memory, at the
-rate of large copies; `streaming` defines the bounds for fields on the host and on disk.
+With fields on the device, the bound is the bytes that the recorded step moves in its memory, at
+the rate of large copies; `streaming` defines the bounds for fields on the host and on disk.
 """
 
 from __future__ import annotations

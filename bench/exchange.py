@@ -46,7 +46,9 @@ from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE, node_n
 
 # The ratio of successive sizes of messages.
 _FACTOR = 4
-WHAT, WHERE = ("messages", "bytes"), ("to other nodes", "within the node")
+# What is counted, and by which receivers.
+WHAT = ("messages", "bytes")
+WHERE = ("to other nodes", "within the node")
 LIMITS = {
     "cpu": "half the copy bandwidth of all sending ranks together, as a message is read and "
     "written at least once and a copy counts both; messages that stay in cache, and libraries that "
@@ -123,7 +125,7 @@ class ExchangeRequest(Request):
 
 def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
     """Measure all exchanges. Collective."""
-    with _taken_for_nodes(request.ranks_per_node):
+    with _treat_as_nodes(request.ranks_per_node):
         result = measure_exchange(request, device, comm)
     ranks = 1 if comm is None else comm.size
     title = f"exchange between {ranks} ranks on {device.name}"
@@ -136,8 +138,8 @@ def run(request: ExchangeRequest, device: Device, comm: Comm) -> Outcome:
 
 
 @contextlib.contextmanager
-def _taken_for_nodes(ranks: int | None) -> Iterator[None]:
-    """Treat every N ranks as a node; None takes N from the environment."""
+def _treat_as_nodes(ranks: int | None) -> Iterator[None]:
+    """Treat every N ranks as one node; None takes N from the environment."""
     before = {key: value for key, value in os.environ.items() if key == RANKS_PER_NODE}
     if ranks is not None:
         os.environ[RANKS_PER_NODE] = str(ranks)

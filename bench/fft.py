@@ -64,14 +64,19 @@ from slipstream.engine.tuner import medians
 from slipstream.fft import DistributedFFT, Streaming
 
 DIRECTIONS = ("forward", "backward")
-OURS, UNPRUNED = "slipstream", "slipstream, unpruned"
+# Names of our rows in a comparison.
+OURS = "slipstream"
+UNPRUNED = "slipstream, unpruned"
 # Ratios of a comparison, and the columns that show them.
 _PAIRS = {"pair / plain pair": "of plain", "pair / unpruned pair": "of unpruned"}
 # The first calls with new arrays prepare for them.
 _WARM_UP = 2
-# For each term of a sum of products, a function of each axis; terms, and modes that are compared.
+# For each term of a sum of products, a function of each axis.
 Factors: TypeAlias = list[list[np.ndarray]]
-_TERMS, _SAMPLES = 2, 1000
+# Terms of the sum.
+_TERMS = 2
+# Modes that are compared with their exact values.
+_SAMPLES = 1000
 _TRUNCATIONS = ("none", "2/3", "nyquist")
 
 
@@ -188,9 +193,9 @@ class FixedTransforms:
         modes = self.plan.forward(self.back)
         module = self.plan.device.array_module
         squares = np.zeros(2)
-        for mine, exact in zip(modes, self.modes, strict=True):
-            for place, array in enumerate((mine - exact, exact)):
-                squares[place] += float(module.sum(module.abs(array) ** 2, dtype="float64"))
+        for computed, exact in zip(modes, self.modes, strict=True):
+            for index, array in enumerate((computed - exact, exact)):
+                squares[index] += float(module.sum(module.abs(array) ** 2, dtype="float64"))
         squares = over_ranks(comm, squares, sum)
         return float(math.sqrt(squares[0] / squares[1])) if squares[1] else 0.0
 
@@ -202,37 +207,39 @@ def measure_fft(request: TransformRequest, device: Device, comm: Comm) -> dict[s
     if request.truncation is not None:
         whole = FixedTransforms(make_plan(request, device, comm, truncation=None))
         rivals.append(Yardstick(UNPRUNED, whole.forward, whole.backward))
-    found: list[Yardstick | str] = []
+    references: list[Yardstick | str] = []
     if request.plain:
         shape, dtype = request.shape, np.dtype(request.dtype)
-        found.append(plain_yardstick(shape, dtype, device, comm))
+        references.append(plain_yardstick(shape, dtype, device, comm))
         if isinstance(device, HostDevice):
-            found.append(mpi4py_fft_yardstick(shape, dtype, device, comm))
-    rivals += [one for one in found if not isinstance(one, str)]
+            references.append(mpi4py_fft_yardstick(shape, dtype, device, comm))
+    rivals += [reference for reference in references if not isinstance(reference, str)]
     bandwidth = copy_bandwidth(device)()
-    actions = {(one.name, way): getattr(one, way) for one in rivals for way in DIRECTIONS}
+    actions = {(rival.name, way): getattr(rival, way) for rival in rivals for way in DIRECTIONS}
     seconds = medians(device, actions, request.repetitions, comm)
-    seconds |= {key: one.seconds() for key, one in actions.items() if isinstance(one, OnFirstRank)}
-    mine = {way: seconds[OURS, way] for way in DIRECTIONS}
+    seconds |= {
+        key: rival.seconds() for key, rival in actions.items() if isinstance(rival, OnFirstRank)
+    }
+    our_seconds = {way: seconds[OURS, way] for way in DIRECTIONS}
     count = operations(request.shape, request.dtype)
-    plain = next((one.name for one in rivals if isinstance(one.forward, OnFirstRank)), None)
+    plain = next((rival.name for rival in rivals if isinstance(rival.forward, OnFirstRank)), None)
     result = request.settings() | {
         "transport": ours.plan.transport,
         "ranks": comm.size if comm is not None else 1,
         "plan": ours.plan.describe(),
         "exchanges one way": ours.plan.exchanges,
-        "seconds": mine,
-        "GFLOP/s": {way: count / one / 1e9 for way, one in mine.items()},
+        "seconds": our_seconds,
+        "GFLOP/s": {way: count / pair_seconds / 1e9 for way, pair_seconds in our_seconds.items()},
         **_profile(ours, comm),
         "host (s per call)": _host_seconds(ours, comm, request.repetitions),
         "copy bandwidth (GB/s)": over_ranks(comm, bandwidth, min) / 1e9,
-        **_wire_figures(request, ours.plan, comm, mine),
+        **_wire_figures(request, ours.plan, comm, our_seconds),
         "relative error, there and back": ours.error(comm),
     }
     if request.wire is not None:
         result["relative error of one exchange"] = ours.plan.wire_error()
-    result["comparison"] = _compared([one.name for one in rivals], seconds, plain)
-    result["notes"] = [one for one in found if isinstance(one, str)]
+    result["comparison"] = _compared([rival.name for rival in rivals], seconds, plain)
+    result["notes"] = [reference for reference in references if isinstance(reference, str)]
     return result
 
 
@@ -347,8 +354,8 @@ def measure_streaming(
     Timelines are those of the way that was asked for, and of the synchronous one.
     """
     streaming, memory = request.streaming, request.memory
-    place = {"residency": request.residency, "scratch": request.scratch}
-    make = partial(make_plan, request, device, comm, **place, memory=memory)
+    storage = {"residency": request.residency, "scratch": request.scratch}
+    make = partial(make_plan, request, device, comm, **storage, memory=memory)
     if request.tune != "off":  # the other variants stream like the tuned one
         streaming = cast(StreamedPlan, make(streaming=streaming).streamed).streaming
         make = partial(make, tune="off")
@@ -386,8 +393,8 @@ def measure_streaming(
         return Way(plan.device, comm, actions, lambda: plan.profile(points, modes)["forward"], row)
 
     variants = transform_variants(streaming, request.sweep, ranks)
-    result, found = measure_streams(variants, way, request.repetitions, "pair (s)")
-    return settings | result, dict(itertools.islice(found.timelines.items(), 2))
+    result, measured = measure_streams(variants, way, request.repetitions, "pair (s)")
+    return settings | result, dict(itertools.islice(measured.timelines.items(), 2))
 
 
 def _streamed_row(
@@ -425,34 +432,38 @@ def _factors(plan: DistributedFFT) -> Factors:
 def _fill(plan: DistributedFFT, points: Array) -> None:
     """Set a field that depends on the position only, not on the ranks."""
     z, y, x = plan.input_box.slices()
-    terms = [(own[0], np.multiply.outer(own[1][y], own[2][x])) for own in _factors(plan)]
+    terms = [
+        (factors[0], np.multiply.outer(factors[1][y], factors[2][x])) for factors in _factors(plan)
+    ]
     on_host = isinstance(points, np.ndarray)
 
-    def fill(place: int) -> None:
-        values = sum(along[z.start + place] * plane for along, plane in terms)
+    def fill(plane_index: int) -> None:
+        values = sum(along[z.start + plane_index] * plane for along, plane in terms)
         if on_host:
-            points[place] = values
+            points[plane_index] = values
         else:
-            plan.device.run(plan.device.copy(points[place], values))
+            plan.device.run(plan.device.copy(points[plane_index], values))
 
     if on_host:  # large arrays take minutes otherwise
         with ThreadPoolExecutor() as threads:
             list(threads.map(fill, range(len(points))))
     else:
-        for place in range(len(points)):
-            fill(place)
+        for plane_index in range(len(points)):
+            fill(plane_index)
 
 
 def _error_of_samples(plan: DistributedFFT, modes: Array, comm: Comm) -> float:
     """Return the largest error of random modes, relative to the largest of them."""
     generator, box = np.random.default_rng(1), plan.output_box
     worst = largest = 0.0
-    along = [[np.fft.fft(one.astype(complex)) for one in own] for own in _factors(plan)]
+    along = [[np.fft.fft(one.astype(complex)) for one in factors] for factors in _factors(plan)]
     for _ in range(_SAMPLES if math.prod(box.shape) else 0):
-        place = tuple(int(generator.integers(0, n)) for n in box.shape)
-        wave = [int(m.wavenumbers()[place[a] + box.start[a]]) for a, m in enumerate(plan.modes)]
-        exact = sum(np.prod([f[k] for f, k in zip(own, wave, strict=True)]) for own in along)
-        worst = max(worst, abs(modes[place] - exact))
+        sample = tuple(int(generator.integers(0, n)) for n in box.shape)
+        wave = [int(m.wavenumbers()[sample[a] + box.start[a]]) for a, m in enumerate(plan.modes)]
+        exact = sum(
+            np.prod([f[k] for f, k in zip(factors, wave, strict=True)]) for factors in along
+        )
+        worst = max(worst, abs(modes[sample] - exact))
         largest = max(largest, abs(exact))
     return float(over_ranks(comm, worst, max) / (over_ranks(comm, largest, max) or 1.0))
 

@@ -266,7 +266,7 @@ def read_headlines(
         record = json.loads(path.read_text(encoding="utf-8"))
         theirs = {name: float(one["seconds"]) for name, one in record["headlines"].items()}
         # Records of fields on the host say so after the name; so do the options.
-        found = {"benchmark": record["benchmark"].split(" ")[0], "device": record["device"]}
+        recorded = {"benchmark": record["benchmark"].split(" ")[0], "device": record["device"]}
         earlier = dict(record["asked"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -274,8 +274,8 @@ def read_headlines(
             " --json FILE' has written"
         ) from error
     for name, value in {"benchmark": benchmark, "device": device}.items():
-        if found[name] != value:
-            raise InputError(f"{option}: its {name} is {found[name]!r}, this run has {value!r}")
+        if recorded[name] != value:
+            raise InputError(f"{option}: its {name} is {recorded[name]!r}, this run has {value!r}")
     for name, value in asked.items():
         if value != earlier.get(name):
             raise InputError(
@@ -334,10 +334,10 @@ def measure_ways(
 
     The function that makes a way raises InputError, on all ranks alike, if it is impossible;
     `needed` ways, and at least one, must be possible. Ways are measured one after another, as
-    memory may have room for a single one; with `beside`, all together, alternately with the
-    actions that it then returns.
+    memory may have room for only one way. With `beside`, all are measured together, alternately
+    with the actions that `beside` then returns.
     """
-    found, made = Measured(), dict[str, Way]()
+    measured, made = Measured(), dict[str, Way]()
 
     def measure(more: Mapping[Any, Callable[[], object]]) -> None:
         first, actions = next(iter(made.values())), dict[Any, Callable[[], object]]()
@@ -348,15 +348,15 @@ def measure_ways(
         for name, way in made.items():
             timeline = quietest(way.profile)
             its = {key: seconds[name, key] for key in way.actions}
-            found.rows.append(way.row({**its, **shared}, timeline))
-            found.timelines[name] = timeline
+            measured.rows.append(way.row({**its, **shared}, timeline))
+            measured.timelines[name] = timeline
 
     for name, make in ways.items():
         try:
             made[name] = make()
         except InputError as error:
-            found.left_out[name] = str(error)
-            if name in needed or len(found.left_out) == len(ways):
+            measured.left_out[name] = str(error)
+            if name in needed or len(measured.left_out) == len(ways):
                 raise
             continue
         if beside is None:
@@ -365,7 +365,7 @@ def measure_ways(
             gc.collect()
     if beside is not None:
         measure(beside())
-    return found
+    return measured
 
 
 def quietest(profile: Callable[[], Timeline]) -> Timeline:
@@ -420,8 +420,8 @@ class OnFirstRank:
 
     def seconds(self) -> float:
         """Return the median seconds of all calls but the first. Collective."""
-        mine = statistics.median(self._samples[1:]) if self._action is not None else math.nan
-        return mine if self._comm is None else self._comm.bcast(mine, root=0)
+        median = statistics.median(self._samples[1:]) if self._action is not None else math.nan
+        return median if self._comm is None else self._comm.bcast(median, root=0)
 
 
 # -- tables ---------------------------------------------------------------------------------
@@ -448,8 +448,8 @@ def show_table(
 ) -> None:
     """Print a row for each result, cells by heading, and notes; no number is cut."""
     table = Table(title=Text(title), box=box.HORIZONTALS, padding=(0, 0, 0, 1))
-    for place, heading in enumerate(columns):
-        if place:
+    for number, heading in enumerate(columns):
+        if number:
             table.add_column(heading, justify="right", no_wrap=True)
         else:
             table.add_column(heading, no_wrap=first_width is None, max_width=first_width)

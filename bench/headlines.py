@@ -92,12 +92,12 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
         if request.only and not any(part in name for part in request.only):
             continue
         try:
-            taken = [_measured(command, device.kind) for _ in range(request.processes)]
+            measurements = [_measured(command, device.kind) for _ in range(request.processes)]
         except _Failed as error:
             missing[name] = str(error)
             continue
-        for key in taken[0]:
-            figures[f"{name}: {key}"] = _figure(command, [one[key] for one in taken])
+        for key in measurements[0]:
+            figures[f"{name}: {key}"] = _figure(command, [one[key] for one in measurements])
     result = {
         "processes": request.processes,
         "figures": [{"name": name, **one} for name, one in figures.items()],
@@ -113,9 +113,9 @@ def run(request: HeadlinesRequest, device: Device, comm: Comm) -> Outcome:
 
 def commands_of(kind: str, ranks: int) -> dict[str, str]:
     """Return the arguments of ``python -m bench`` for each figure, by name."""
-    one, several = (_CPU, _CPUS) if kind == "cpu" else (_GPU, _GPUS)
+    single, several = (_CPU, _CPUS) if kind == "cpu" else (_GPU, _GPUS)
     unit = "rank" if kind == "cpu" else "GPU"
-    commands = {f"{name}, 1 {unit}": command for name, command in one.items()}
+    commands = {f"{name}, 1 {unit}": command for name, command in single.items()}
     if ranks > 1:
         for name, command in several.items():
             commands[f"{name}, {counted(ranks, unit)}"] = f"{command} --ranks {ranks}"
@@ -146,18 +146,18 @@ def _measured(command: str, kind: str) -> dict[str, dict[str, Any]]:
         return headlines
 
 
-def _figure(command: str, taken: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _figure(command: str, measurements: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return a figure of the headlines that several processes measured."""
-    seconds = [one["seconds"] for one in taken]
+    seconds = [one["seconds"] for one in measurements]
     median = statistics.median(seconds)
-    bounds = [one["bound"] for one in taken if one["bound"] is not None]
+    bounds = [one["bound"] for one in measurements if one["bound"] is not None]
     bound = statistics.median(bounds) if bounds else None
     return {
         "command": f"python -m bench {command}",
         "seconds": median,
         "seconds of each process": seconds,
         "spread of processes": (max(seconds) - min(seconds)) / median,
-        "spread of repetitions": max(one["spread"] for one in taken),
+        "spread of repetitions": max(one["spread"] for one in measurements),
         "bound (s)": bound,
         "fraction of the bound": bound / median if bound else None,
     }

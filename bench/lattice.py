@@ -159,20 +159,20 @@ def measure_lattice(
     variants = [first, *(_sweep(first, device, ranks) if request.sweep else [])]
     names = [one.name for one in variants]
     ways = {one.name: partial(make, one) for one in variants}
-    found = measure_ways(ways, names, request.repetitions)
-    mine = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
+    measured = measure_ways(ways, names, request.repetitions)
+    local_sites = int(np.count_nonzero(subdomain.own[1:-1, 1:-1, 1:-1]))
     return {
         "sample": request.sample,
         "voxels (z, y, x)": request.shape,
         "parameters": dict(request.parameters),
         "porosity": subdomain.connectivity.porosity,
-        "pore sites": over_ranks(comm, mine, sum),
+        "pore sites": over_ranks(comm, local_sites, sum),
         "ranks": ranks,
         "transport": "none" if transport is None else transport.name,
         "making, analysing and dividing the image (s)": handed_out,
         "pairs tried (s)": {_text(one): seconds for one, seconds in tried.items()},
-        "rows": found.rows,
-    }, found.timelines
+        "rows": measured.rows,
+    }, measured.timelines
 
 
 def _sweep(first: _Variant, device: Device, ranks: int) -> Iterator[_Variant]:
@@ -193,10 +193,10 @@ def _sweep(first: _Variant, device: Device, ranks: int) -> Iterator[_Variant]:
         storage = dataclasses.replace(first.storage, **changes)
         yield dataclasses.replace(first, name=name, storage=storage)
     if ranks > 1:
-        for one in ("serial", "overlap"):
-            yield dataclasses.replace(first, name=one, schedule=one)
-        for one in ("bisection", "cartesian"):
-            yield dataclasses.replace(first, name=one, partition=one)
+        for choice in ("serial", "overlap"):
+            yield dataclasses.replace(first, name=choice, schedule=choice)
+        for choice in ("bisection", "cartesian"):
+            yield dataclasses.replace(first, name=choice, partition=choice)
 
 
 def _way(
@@ -234,8 +234,8 @@ def _way(
     def row(seconds: Mapping[str, float], timeline: Timeline) -> dict[str, Any]:
         bandwidth = max(moved / seconds[kind] for kind, (_, moved) in copies.items())
         exposed = timeline.exposed(*MOVING) / 2
-        mine = flow.sites.count, len(subdomain.neighbours), exposed, setting_up
-        everyone = over_ranks(comm, mine, list)
+        local_figures = flow.sites.count, len(subdomain.neighbours), exposed, setting_up
+        everyone = over_ranks(comm, local_figures, list)
         counts, neighbours, uncovered, set_up = (list(one) for one in zip(*everyone, strict=True))
         sites, ranks = sum(counts), len(counts)
         steps = [seconds[f"step {number}"] for number in (0, 1)]

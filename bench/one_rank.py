@@ -27,11 +27,11 @@ def main() -> None:
     from slipstream.engine.device.noting_device import NotingDevice
     from slipstream.engine.exchange import RankPlace
 
-    place, device = RankPlace(0, ranks, min(ranks, of_node)), NotingDevice(kind)
+    rank_place, device = RankPlace(0, ranks, min(ranks, of_node)), NotingDevice(kind)
     if what == "transform":
-        make = _transform(device, place, points, transport)
+        make = _prepare_transform(device, rank_place, points, transport)
     else:
-        make = _step(device, place, points, transport, what.removesuffix(" step"))
+        make = _prepare_step(device, rank_place, points, transport, what.removesuffix(" step"))
     imported = time.process_time()
     graph = make()
     recorded = time.process_time()
@@ -48,10 +48,12 @@ def main() -> None:
         "bytes": int(peak) * 1024,
         "nodes": len(graph.nodes),
     }
-    print(json.dumps(row | _sent(graph, place)))
+    print(json.dumps(row | _count_messages(graph, rank_place)))
 
 
-def _step(device: Any, place: RankPlace, points: int, transport: str, decomposition: str) -> Any:
+def _prepare_step(
+    device: Any, rank_place: RankPlace, points: int, transport: str, decomposition: str
+) -> Any:
     """Import the modules of a step, and return the function that sets it up and records it."""
     from slipstream.case import SpectralCase, make_case
     from slipstream.engine.exchange.noting_transport import noting_grid
@@ -69,14 +71,16 @@ def _step(device: Any, place: RankPlace, points: int, transport: str, decomposit
 
     def make() -> StepGraph:
         stated = cast(SpectralCase, case)
-        problem = problem_of_case(stated, place.rank, place.ranks, device.row_bytes).problem
-        exchange = noting_grid(transport, place, device, None, problem.geometry.grid)
+        problem = problem_of_case(
+            stated, rank_place.rank, rank_place.ranks, device.row_bytes
+        ).problem
+        exchange = noting_grid(transport, rank_place, device, None, problem.geometry.grid)
         return SpectralStep(problem, device, exchange).record_step()
 
     return make
 
 
-def _transform(device: Any, place: RankPlace, points: int, transport: str) -> Any:
+def _prepare_transform(device: Any, rank_place: RankPlace, points: int, transport: str) -> Any:
     """Import the modules of a transform, and return the function that plans and records it."""
     from slipstream.engine.exchange.noting_transport import noting_transport
     from slipstream.engine.fft.fft_plan import noted_transform
@@ -84,24 +88,24 @@ def _transform(device: Any, place: RankPlace, points: int, transport: str) -> An
     shape = (points,) * 3
 
     def make() -> StepGraph:
-        exchange = noting_transport(transport, place, device)
+        exchange = noting_transport(transport, rank_place, device)
         return noted_transform(
-            device, place, shape, transport, exchange, layout="pencil", truncation="2/3"
+            device, rank_place, shape, transport, exchange, layout="pencil", truncation="2/3"
         )
 
     return make
 
 
-def _sent(graph: StepGraph, place: RankPlace) -> dict[str, Any]:
+def _count_messages(graph: StepGraph, rank_place: RankPlace) -> dict[str, Any]:
     """Return the numbers and bytes of the messages of a recorded graph."""
     from slipstream.engine.step_walk import traffic_of
 
     senders: Iterable[Any] = (node.transfer or node.operation for node in graph.nodes)
     peers: Counter[int] = Counter()
-    for one in senders:
-        if hasattr(one, "messages"):
-            peers.update(peer for peer, _ in one.messages())
-    traffic = traffic_of(graph.nodes, place)
+    for sender in senders:
+        if hasattr(sender, "messages"):
+            peers.update(peer for peer, _ in sender.messages())
+    traffic = traffic_of(graph.nodes, rank_place)
     return {
         "exchanges": traffic.exchanges,
         "peers": len(peers),

@@ -200,10 +200,12 @@ def plot_exchange(path: str | Path, title: str, result: Mapping[str, Any]) -> No
         panels = figure.subplots(1, len(limits), sharex=True, sharey=True)
         for axes, (pattern, limit) in zip(panels, limits.items(), strict=True):
             for name in names:
-                mine = [
+                transport_rows = [
                     row for row in rows if (row["pattern"], row["transport"]) == (pattern, name)
                 ]
-                points = [[row[key] for row in mine] for key in ("bytes", "GB/s per rank")]
+                points = [
+                    [row[key] for row in transport_rows] for key in ("bytes", "GB/s per rank")
+                ]
                 colour, mark = looks[name]
                 axes.plot(*points, color=colour, marker=mark, markersize=4.5, label=name)
             rest = {"color": GREY, "linestyle": "--", "linewidth": 1.2}

@@ -42,8 +42,8 @@ def plain_yardstick(
     """Return the vendor's own 3-D plan, on the first rank with the threads of all. Collective."""
     name, threads = "cuFFT, 1 GPU", None
     if isinstance(device, HostDevice):
-        mine = device.identity, device.threads
-        everyone = [mine] if comm is None else comm.allgather(mine)
+        node_threads = device.identity, device.threads
+        everyone = [node_threads] if comm is None else comm.allgather(node_threads)
         threads = sum(count for node, count in everyone if node == everyone[0][0])
         name = f"FFTW, {counted(threads, 'thread')}"
     needed = plain_bytes(device, shape, dtype)
@@ -158,7 +158,7 @@ def _fftw(points: np.ndarray, modes: np.ndarray, threads: int) -> Actions:
 
 @contextlib.contextmanager
 def _openmp_threads(count: int) -> Iterator[None]:
-    """Let FFTW use more threads than ``OMP_NUM_THREADS``, which is the number for one rank."""
+    """Set more threads for FFTW than ``OMP_NUM_THREADS``, which is the number for one rank."""
     runtimes = _openmp_runtimes()
     before = [runtime.omp_get_max_threads() for runtime in runtimes]
     for runtime in runtimes:

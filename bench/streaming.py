@@ -112,17 +112,17 @@ def variants_of(
     """
     how = f"{streaming.streams} streams" if streaming.streams else "pipelined"
     asked = "synchronous" if schedule == "serial" else how
-    found = [
+    variants = [
         Variant(f"{asked}, as asked", streaming, schedule),
         Variant("synchronous", streaming, "serial"),
     ]
     if sweep is not None:
         streams = {f"{number} streams": {"streams": number} for number in (1, 2, 4, 8, 16)}
         changes: dict[str, Mapping[str, Any]] = {how: {}, **streams, **sweep}
-        found += [Variant(name, replace(streaming, **one)) for name, one in changes.items()]
+        variants += [Variant(name, replace(streaming, **one)) for name, one in changes.items()]
     once: dict[tuple[Streaming, str], Variant] = {}
-    for one in found:
-        once.setdefault((one.streaming, one.schedule), one)
+    for variant in variants:
+        once.setdefault((variant.streaming, variant.schedule), variant)
     return list(once.values())
 
 
@@ -140,12 +140,12 @@ def measure_streams(
     rates: dict[str, float] = {}
     ways = {one.name: partial(make, one, rates) for one in variants}
     needed = {variants[0].name, *(one.name for one in variants if one.schedule == "serial")}
-    found = measure_ways(ways, needed, repetitions)
-    synchronous = next(row for row in found.rows if row["schedule"] == "serial")
-    for row in found.rows:
+    measured = measure_ways(ways, needed, repetitions)
+    synchronous = next(row for row in measured.rows if row["schedule"] == "serial")
+    for row in measured.rows:
         row["synchronous / this"] = synchronous[seconds] / row[seconds]
     bus = {way: rate / 1e9 for way, rate in rates.items()}
-    return {"bus (GB/s)": bus, "rows": found.rows, "left out": found.left_out}, found
+    return {"bus (GB/s)": bus, "rows": measured.rows, "left out": measured.left_out}, measured
 
 
 def measure_rates(
@@ -171,7 +171,7 @@ def streamed_row(
     seconds: Mapping[str, float],
     is_simultaneous: bool = True,
 ) -> dict[str, Any]:
-    """Return the figures of every variant: the bytes in and out of each device, and the bound."""
+    """Return the figures of every variant: the bytes in and out per device, and the bound."""
     ways = [over_ranks(comm, one, max) / variant.streaming.devices for one in moved]
     one_way = [ways[0] / rates["in"], ways[1] / rates["out"]]
     # A bus has a rate each way, a drive a single one for all that it reads and writes.
@@ -216,9 +216,7 @@ def print_ways(
     shown["times\nsynchr."] = "synchronous / this|.2f"
     shown |= {name: part(name) for name in _PARTS if name in first[timers]}
     moved = " and ".join(map(bytes_text, first["bytes over the bus, in and out"]))
-    notes = [
-        f"as asked: {moved} in and out of each device, bound {quantity(first['bound (s)'], 's')}"
-    ]
+    notes = [f"as asked: {moved} in and out per device, bound {quantity(first['bound (s)'], 's')}"]
     if "seconds without the drive" in first:
         drive, alone = first["bound by the drive (s)"], first["seconds without the drive"]
         longer = "the drive" if drive >= alone else "the rest"

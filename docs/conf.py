@@ -26,7 +26,7 @@ extensions = [
 ]
 exclude_patterns = ["figures", "_ext", "_static", "generated/*_table.md", "generated/*.ipynb"]
 nitpicky = True
-# Types that have no page of their own.
+# Types without a page.
 nitpick_ignore_regex = [("py:.*", ".*")]
 # Docstrings name attributes that several classes have.
 suppress_warnings = ["config.cache", "ref.python"]

@@ -8,7 +8,7 @@ import numpy as np
 from slipstream.lattice import make_sample, permeability
 
 size = int(sys.argv[1]) if sys.argv[1:] else 48
-radius, looks, found = size / 6, [0.0], []
+radius, looks, packings = size / 6, [0.0], []
 
 
 def is_still(now):
@@ -20,6 +20,6 @@ def is_still(now):
 for seed, solid in enumerate(np.linspace(0.12, 0.35, 20)):
     pack = make_sample("random-pack", (size,) * 3, radius=radius, solid_fraction=solid, seed=seed)
     result = permeability(pack, callback=is_still, interval=50, tolerance=1e-9, keep_fields=False)
-    found.append((result.porosity, result.k / radius**2))
-plt.semilogy(*np.transpose(found), "o")
+    packings.append((result.porosity, result.k / radius**2))
+plt.semilogy(*np.transpose(packings), "o")
 plt.xlabel("porosity"), plt.ylabel("permeability / radius²"), plt.savefig("packings.png")

@@ -1,10 +1,10 @@
-"""How many lines of `overlap_strategies.py` each strategy of advection needs, counted as it runs.
+"""Count the lines of `overlap_strategies.py` that each strategy of advection runs.
 
     python tools/advection_lines.py
 
 A strategy's step is placed and recorded while Python reports the lines that run. A statement counts
-with all its lines, comments and docstrings never; what the module does when it is imported belongs
-to every strategy, but for the entries of the table `STRATEGIES`, each of which belongs to its own.
+with all its lines, comments and docstrings never; the code that runs at import belongs to
+every strategy, except that each entry of the table `STRATEGIES` belongs to its strategy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHAPE = (8, 8, 8)
 
 
 def lines_of(names: Iterable[str]) -> int:
-    """Return how many lines of code some of `STRATEGIES` need together."""
+    """Return the number of lines of code that some of `STRATEGIES` need together."""
     code, entries, running = _code_lines()
     needed = set(code) - running - {line for lines in entries.values() for line in lines}
     for name in names:

@@ -3,9 +3,9 @@
     python tools/check_release.py --python python3.11 --python python3.12
     python tools/check_release.py --python "chroot /srv/debian python3" --no-compiler
 
-Needs `pip install build` and the network, for what the package needs. Each Python is a command; it
-makes a virtual environment outside of the checkout. With ``--no-compiler`` no compiler is on
-the path: the commands that need none work, and a run says in one line what to install.
+Needs `pip install build` and the network, for the package's dependencies. Each Python is a command;
+it makes a virtual environment outside of the checkout. With ``--no-compiler`` no compiler is on the
+path: the commands that need none work, and a run prints in one line the package to install.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ class Clean:
         )
 
     def run(self, command: str, *, fails: bool = False) -> str:
-        """Return the output of a command, which is to fail or not."""
+        """Return the output of a command; refuse an unexpected status."""
         shell = [*self._around, "/bin/bash", "-c", self._before + command]
-        found = subprocess.run(shell, capture_output=True, text=True)
-        if bool(found.returncode) != fails:
-            raise SystemExit(f"{command}: {found.stdout}{found.stderr}")
-        return found.stdout + found.stderr
+        done = subprocess.run(shell, capture_output=True, text=True)
+        if bool(done.returncode) != fails:
+            raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
 
     def has(self, package: Path) -> None:
-        """Install a package, and refuse what it brings under the GPL."""
+        """Install a package, and refuse dependencies under the GPL."""
         shutil.copy(package, self.folder)
         self.run(f"python -m pip install --quiet ./{package.name}")
         (self.folder / "licences.py").write_text(LICENCES, encoding="utf-8")
         self.run("python licences.py")
 
 
-def used(clean: Clean, compiler: bool) -> str:
+def use_package(clean: Clean, compiler: bool) -> str:
     """Use an installed package as a newcomer does, and return a line about it."""
     version = clean.run("python --version").strip()
     clean.run("slipstream info")
@@ -97,20 +97,20 @@ def main() -> None:
     parser.add_argument("--no-compiler", action="store_true")
     parser.add_argument("--sdist", action="store_true", help="the source distribution, no wheel")
     parser.add_argument("--packages", type=Path, help="where they are built already")
-    given = parser.parse_args()
-    compiler = not given.no_compiler
+    arguments = parser.parse_args()
+    compiler = not arguments.no_compiler
     with tempfile.TemporaryDirectory(prefix="slipstream-release-") as made:
-        packages = given.packages or Path(made)
-        if not given.packages:
+        packages = arguments.packages or Path(made)
+        if not arguments.packages:
             build = [sys.executable, "-m", "build", "--outdir", str(packages), str(ROOT)]
             subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
-        (package,) = packages.glob("*.tar.gz" if given.sdist else "*.whl")
-        for python in map(shlex.split, given.python):
-            place = Path(python[1] if python[0] == "chroot" else "/", "tmp").resolve()
-            with tempfile.TemporaryDirectory(dir=place) as folder:
+        (package,) = packages.glob("*.tar.gz" if arguments.sdist else "*.whl")
+        for python in map(shlex.split, arguments.python):
+            temporary = Path(python[1] if python[0] == "chroot" else "/", "tmp").resolve()
+            with tempfile.TemporaryDirectory(dir=temporary) as folder:
                 clean = Clean(python, Path(folder), compiler)
                 clean.has(package)
-                print(f"{package.name}, {used(clean, compiler)}", flush=True)
+                print(f"{package.name}, {use_package(clean, compiler)}", flush=True)
 
 
 if __name__ == "__main__":

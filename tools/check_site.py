@@ -20,7 +20,7 @@ _LOADED = {"script": "src", "link": "href", "img": "src", "source": "src", "ifra
 
 
 class _Page(HTMLParser):
-    """The anchors of a page, what it links to, and what it loads."""
+    """The anchors of a page, its links, and the files that it loads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ class _Page(HTMLParser):
             self.loaded.append(values[_LOADED[tag]])
 
 
-def faults(site: Path) -> list[str]:
+def find_faults(site: Path) -> list[str]:
     """Return a line for each fault of the site in a folder."""
     pages = {path.resolve(): _Page(path) for path in sorted(site.rglob("*.html"))}
-    found = [] if pages else [f"{site}: no pages"]
+    lines = [] if pages else [f"{site}: no pages"]
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
-        found += [f"{name}: loads {one}" for one in page.loaded if urlsplit(one).netloc]
+        lines += [f"{name}: loads {loaded}" for loaded in page.loaded if urlsplit(loaded).netloc]
         for link in [*page.links, *page.loaded]:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
@@ -52,17 +52,17 @@ def faults(site: Path) -> list[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchor = unquote(parts.fragment)
             if not target.exists():
-                found.append(f"{name}: {link} does not exist")
+                lines.append(f"{name}: {link} does not exist")
             elif anchor and target in pages and anchor not in pages[target].anchors:
-                found.append(f"{name}: {link} has no such anchor")
+                lines.append(f"{name}: {link} has no such anchor")
     index = site / "searchindex.js"
     terms = index.read_text(encoding="utf-8") if index.exists() else ""
     # Sphinx keeps the stems of words.
-    found += [f"search: {word} is not found" for word in SEARCHED if f'"{word[:4]}' not in terms]
-    return found
+    lines += [f"search: {word} is not found" for word in SEARCHED if f'"{word[:4]}' not in terms]
+    return lines
 
 
 if __name__ == "__main__":
-    lines = faults(Path(sys.argv[1]))
+    lines = find_faults(Path(sys.argv[1]))
     print(*lines or ["the site is complete"], sep="\n")
     sys.exit(bool(lines))

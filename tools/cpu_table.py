@@ -1,12 +1,12 @@
-"""Print what transforms and steps take on a CPU, beside FFTW's measured plans.
+"""Print the times of transforms and steps on a CPU, next to FFTW's measured plans.
 
     python tools/cpu_table.py --out table.json             all three tables
-    python tools/cpu_table.py pairs --shapes 64 31x37x41   r2c and c2r, over those of FFTW
+    python tools/cpu_table.py pairs --shapes 64 31x37x41   r2c and c2r, relative to FFTW's
     python tools/cpu_table.py ranks                        a substage over one r2c by FFTW
     python tools/cpu_table.py threads --threads 1 4 16     a step by thread count, and its bits
 
-Each figure comes from processes of its own, ``--processes`` of them. In each, what is compared is
-timed in turn, and the minimum counts; tables show the median over processes, and the spread.
+Each figure comes from ``--processes`` separate processes. In each, the compared actions
+take turns, and the minimum counts; tables show the median over processes, and the spread.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ TITLES = {
 Figures = dict[str, Any]
 
 
-def shortest(
+def time_actions(
     actions: Mapping[str, Callable[[], object]],
     seconds: float,
     comm: Comm = None,
     lone: bool = False,
 ) -> dict[str, float]:
-    """Return the shortest time of each action; they take turns for so many seconds. Collective.
+    """Return the shortest time of each action; they take turns for `seconds`. Collective.
 
-    A `lone` thread counts its own time, so that others do not matter.
+    A `lone` thread counts its own CPU time, which other threads do not change.
     """
     clock = time.thread_time if lone else time.perf_counter
     best = dict.fromkeys(actions, float("inf"))
@@ -98,12 +98,12 @@ def measure_pair(shape: tuple[int, int, int], dtype: str, threads: int, seconds:
         "plain forward": plain_forward,
         "plain backward": plain_backward,
     }
-    best = shortest(
+    best = time_actions(
         {name: repeated(one) for name, one in actions.items()}, seconds, lone=threads == 1
     )
-    own, plain = (best[f"{who}forward"] + best[f"{who}backward"] for who in ("", "plain "))
+    ours, plain = (best[f"{who}forward"] + best[f"{who}backward"] for who in ("", "plain "))
     milliseconds = {name: one / number * 1e3 for name, one in best.items()}
-    return {"ratio": own / plain, "ms": milliseconds, "error": float(abs(back - points).max())}
+    return {"ratio": ours / plain, "ms": milliseconds, "error": float(abs(back - points).max())}
 
 
 def make_step(n: int, comm: Comm) -> tuple[SpectralSimulation, Any]:
@@ -132,9 +132,11 @@ def measure_ranks(n: int, seconds: float) -> Figures:
     wait()
     best = {"step": float("inf"), "r2c": float("inf")}
     for _ in range(8):
-        best["step"] = min(best["step"], shortest({"step": step.run}, seconds / 16, comm)["step"])
+        best["step"] = min(
+            best["step"], time_actions({"step": step.run}, seconds / 16, comm)["step"]
+        )
         if plain is not None:
-            best["r2c"] = min(best["r2c"], shortest({"r2c": plain}, seconds / 16)["r2c"])
+            best["r2c"] = min(best["r2c"], time_actions({"r2c": plain}, seconds / 16)["r2c"])
         wait()
     substage = best["step"] / simulation.problem.method.substages
     milliseconds = {"substage": substage * 1e3, "r2c": best["r2c"] * 1e3}
@@ -149,16 +151,16 @@ def measure_threads(n: int, seconds: float) -> Figures:
     kept = simulation.problem.geometry.modes[2].count
     state = np.ascontiguousarray(simulation.flow.state[..., :kept])
     digest = hashlib.sha256(state.tobytes()).hexdigest()[:16]
-    best = shortest({"step": step.run}, seconds)["step"]
+    best = time_actions({"step": step.run}, seconds)["step"]
     step.run(profile=True)
     by_node: dict[str, float] = {}
-    for one in step.timeline.entries:
-        by_node[one.label] = by_node.get(one.label, 0.0) + (one.stop - one.start) * 1e3
+    for entry in step.timeline.entries:
+        by_node[entry.label] = by_node.get(entry.label, 0.0) + (entry.stop - entry.start) * 1e3
     return {"ms": {"step": best * 1e3}, "bits": digest, "ms of all threads": by_node}
 
 
-def in_process(table: str, ranks: int = 1, **options: object) -> Figures:
-    """Return what a process, or a number of ranks, measures."""
+def measure_in_process(table: str, ranks: int = 1, **options: object) -> Figures:
+    """Return the measurement of a process, or of a number of ranks."""
     launcher = [mpi_launch.find_mpiexec(), "--oversubscribe", "-n", str(ranks)]
     words = [word for name, one in options.items() for word in (f"--{name}", str(one))]
     environment = {
@@ -172,38 +174,43 @@ def in_process(table: str, ranks: int = 1, **options: object) -> Figures:
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-2000:]}")
-    found: Figures = json.loads(lines[-1])
-    return found
+    figures: Figures = json.loads(lines[-1])
+    return figures
 
 
-def rows_of(table: str, given: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
+def rows_of(table: str, arguments: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
     """Return the name of each row of a table, and what its processes are asked for."""
-    size = {"n": given.n, "seconds": given.seconds}
+    size = {"n": arguments.n, "seconds": arguments.seconds}
     if table == "ranks":
-        return [(f"{n} rank{'s' * (n > 1)}", {"ranks": n, **size}) for n in given.ranks]
+        return [(f"{n} rank{'s' * (n > 1)}", {"ranks": n, **size}) for n in arguments.ranks]
     cores = len(os.sched_getaffinity(0))
-    counts = [n for n in given.threads if n <= cores]
+    counts = [n for n in arguments.threads if n <= cores]
     if table == "threads":
         return [(f"{n} thread{'s' * (n > 1)}", {"threads": n, **size}) for n in counts]
     return [
         (
             f"{shape} {dtype}, {n} thread{'s' * (n > 1)}",
-            {"shape": shape, "dtype": dtype, "threads": n, "seconds": given.seconds},
+            {"shape": shape, "dtype": dtype, "threads": n, "seconds": arguments.seconds},
         )
-        for dtype in given.dtypes
+        for dtype in arguments.dtypes
         for n in counts
         if n <= 2
-        for shape in given.shapes
+        for shape in arguments.shapes
     ]
 
 
-def print_row(name: str, found: Sequence[Figures]) -> None:
+def print_row(name: str, measured: Sequence[Figures]) -> None:
     """Print one row: a median over processes, its spread, and the times of the quickest one."""
-    values = sorted(one["ratio"] if "ratio" in one else one["ms"]["step"] for one in found)
-    quickest = min(found, key=lambda one: one["ratio"] if "ratio" in one else one["ms"]["step"])
+    values = sorted(
+        figures["ratio"] if "ratio" in figures else figures["ms"]["step"] for figures in measured
+    )
+    quickest = min(
+        measured,
+        key=lambda figures: figures["ratio"] if "ratio" in figures else figures["ms"]["step"],
+    )
     times = "  ".join(f"{key} {one:.3f}" for key, one in quickest["ms"].items())
-    bits = " ".join({one["bits"] for one in found if "bits" in one})
-    unit = "" if "ratio" in found[0] else " ms"
+    bits = " ".join({figures["bits"] for figures in measured if "bits" in figures})
+    unit = "" if "ratio" in measured[0] else " ms"
     print(
         f"  {name:28} {statistics.median(values):7.3f}{unit} ({values[0]:.3f} to"
         f" {values[-1]:.3f})  {times} {bits}",
@@ -230,40 +237,40 @@ def main() -> None:
     # Of one process.
     parser.add_argument("--shape")
     parser.add_argument("--dtype")
-    given = parser.parse_args()
-    if given.tables[0] == "measure":
-        measure(given)
+    arguments = parser.parse_args()
+    if arguments.tables[0] == "measure":
+        measure(arguments)
         return
     results: dict[str, dict[str, list[Figures]]] = {}
-    for table in given.tables:
-        print(f"{TITLES[table]}, {given.processes} processes each", flush=True)
-        rows = rows_of(table, given)
+    for table in arguments.tables:
+        print(f"{TITLES[table]}, {arguments.processes} processes each", flush=True)
+        rows = rows_of(table, arguments)
         of_table: dict[str, list[Figures]] = {name: [] for name, _ in rows}
-        # Processes take turns, so that what else the machine does hits all rows alike.
-        for _ in range(given.processes):
+        # Processes take turns, so that other load of the machine affects all rows alike.
+        for _ in range(arguments.processes):
             for name, options in rows:
-                of_table[name].append(in_process(table, **options))
-        for name, found in of_table.items():
-            print_row(name, found)
+                of_table[name].append(measure_in_process(table, **options))
+        for name, measured in of_table.items():
+            print_row(name, measured)
         results[table] = of_table
-        if given.out is not None:
-            given.out.write_text(json.dumps(results, indent=1))
+        if arguments.out is not None:
+            arguments.out.write_text(json.dumps(results, indent=1))
 
 
-def measure(given: argparse.Namespace) -> None:
-    """Measure one row of a table in this process, and print it for the one that started it."""
-    table, threads = given.tables[1], given.threads[0]
+def measure(arguments: argparse.Namespace) -> None:
+    """Measure one row of a table in this process, and print it for the calling process."""
+    table, threads = arguments.tables[1], arguments.threads[0]
     if table == "pairs":
-        lengths = [int(n) for n in given.shape.split("x")]
+        lengths = [int(n) for n in arguments.shape.split("x")]
         z, y, x = lengths if len(lengths) == 3 else lengths * 3
-        found = measure_pair((z, y, x), given.dtype, threads, given.seconds)
+        figures = measure_pair((z, y, x), arguments.dtype, threads, arguments.seconds)
     elif table == "ranks":
-        found = measure_ranks(given.n, given.seconds)
+        figures = measure_ranks(arguments.n, arguments.seconds)
     else:
-        found = measure_threads(given.n, given.seconds)
+        figures = measure_threads(arguments.n, arguments.seconds)
     comm = mpi_launch.world_comm()
     if comm is None or comm.rank == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from slipstream.engine.exchange import open_matching_device
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness import read_results, write_record
 
-# Points along an axis. None of them is what the calibration times.
+# Points along an axis. The calibration times other sizes.
 SIZES = {
     "cpu": {
         "spectral": (32, 64, 128),
@@ -47,26 +47,31 @@ SIZES = {
         "transform": (64, 256, 768),
     },
 }
-# Rounds, and the seconds that a step is repeated for in each; the seconds after which there are no
-# more, and how many there are at least.
-ROUNDS, SECONDS, LONGEST, FEWEST = 9, 0.2, 5.0, 3
+# The largest number of rounds.
+ROUNDS = 9
+# Seconds of repeated steps in each round.
+SECONDS = 0.2
+# Seconds after which no further round starts.
+LONGEST = 5.0
+# The smallest number of rounds.
+FEWEST = 3
 Row = dict[str, Any]
 
 
 def rows_of(kind: str) -> Iterator[Row]:
-    """Yield what is forecast for a kind of device."""
+    """Yield the forecasts for a kind of device."""
     for family, sizes in SIZES[kind].items():
         for points in sizes:
             yield {"family": family, "points": points}
 
 
-def forecast_of(row: Row, machine: Machine, ranks: int) -> float:
-    """Return the forecast of a step, or of a transform, in seconds."""
+def forecast_row(row: Row, machine: Machine, ranks: int) -> float:
+    """Return the forecast for a step or a transform, in seconds."""
     counts = counts_of_family(row["family"], row["points"], machine, ranks)
     return step_time(counts, machine).total
 
 
-def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -> list[float]:
+def time_rounds(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -> list[float]:
     """Return the seconds of a step in each round, on the slowest rank. Collective."""
 
     def seconds(repetitions: int) -> float:
@@ -77,25 +82,25 @@ def measured(steps: Callable[[], Any], count: int, device: Device, comm: Comm) -
         for _ in range(repetitions):
             steps()
         device.synchronize()
-        mine = (time.perf_counter() - began) / repetitions / count
-        return mine if comm is None else float(comm.allreduce(mine, op=max))
+        local_seconds = (time.perf_counter() - began) / repetitions / count
+        return local_seconds if comm is None else float(comm.allreduce(local_seconds, op=max))
 
     began = time.perf_counter()
 
     def is_over() -> bool:
-        mine = time.perf_counter() - began > LONGEST
-        return mine if comm is None else bool(comm.allreduce(mine, op=max))
+        is_late = time.perf_counter() - began > LONGEST
+        return is_late if comm is None else bool(comm.allreduce(is_late, op=max))
 
     seconds(2)
-    found: list[float] = []
+    rounds: list[float] = []
     longest = seconds(1)
-    while len(found) < FEWEST or (len(found) < ROUNDS and not is_over()):
-        found.append(seconds(max(1, int(SECONDS / (count * longest)))))
-        longest = max(longest, found[-1])  # a busy machine has single steps that take long
-    return found
+    while len(rounds) < FEWEST or (len(rounds) < ROUNDS and not is_over()):
+        rounds.append(seconds(max(1, int(SECONDS / (count * longest)))))
+        longest = max(longest, rounds[-1])  # a busy machine has single steps that take long
+    return rounds
 
 
-def run(out: Path, name: str) -> None:
+def run_forecasts(out: Path, name: str) -> None:
     """Calibrate, forecast, write that, and measure. Collective."""
     comm = own(mpi_launch.world_comm(), "forecasts")
     ranks = 1 if comm is None else comm.size
@@ -104,7 +109,7 @@ def run(out: Path, name: str) -> None:
         machine = calibrate(device, comm, Path(folder) / "machine.toml")
     rows = list(rows_of(device.processor))
     for row in rows:
-        row["forecast"] = forecast_of(row, machine, ranks)
+        row["forecast"] = forecast_row(row, machine, ranks)
     result = {
         "ranks": ranks,
         "forecast at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}",
@@ -118,14 +123,14 @@ def run(out: Path, name: str) -> None:
     on_first_rank(comm, write)
     for row in rows:
         steps = stepping(row["family"], row["points"], device, comm)
-        row["measured"] = measured(*steps, device, comm)
-        on_first_rank(comm, write)  # what is there stays, whatever ends the rest
+        row["measured"] = time_rounds(*steps, device, comm)
+        on_first_rank(comm, write)  # results so far survive an early end
     if comm is None or comm.rank == 0:
         show([result])
 
 
 def show(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print a table of what was forecast and measured."""
+    """Print a table of forecasts and measurements."""
     print("| what | points | ranks | forecast | measured | quartiles | error |")
     print("|---|---|---|---|---|---|---|")
     for record in records:
@@ -141,7 +146,7 @@ def show(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, help="write a record")
     parser.add_argument("--device", default="cpu")
@@ -150,7 +155,7 @@ def main() -> None:
     if asked.show:
         show(read_results("forecast", asked.show, "--show"))
     elif asked.out:
-        run(asked.out, asked.device)
+        run_forecasts(asked.out, asked.device)
     else:
         parser.error("give --out FILE or --show FILE ...")
 

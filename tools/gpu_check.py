@@ -1,10 +1,10 @@
 """Everything that needs a GPU, in one command: ``python tools/gpu_check.py``.
 
-Runs the tests that hold on any device on a GPU, those that only a GPU can run, and the parallel
-ones on 2 and 4 MPI ranks, which share the GPUs in turn. Parts run at the same time as far as there
-is memory for all: each states what its processes take of a GPU, and gets no more. Run it from the
-root of the repository; its last line is ``N passed, N failed``, the sum over all of them, and what
-failures say comes just before.
+Runs three kinds of tests on GPUs: the tests for any device, the tests for GPUs only, and the
+parallel tests on 2 and 4 MPI ranks, which take GPUs in turn. Parts run at the same time while the
+memory of the GPUs suffices: each part states the memory of its processes, and gets no more. Run it
+from the root of the repository. Its last line is ``N passed, N failed``, the sum over all parts;
+the texts of failures are just above.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Part:
     seconds : float
         After which they are stopped. Parts that may take long start first.
     gib : float
-        What each process, and what it starts, may allocate on a GPU; what a process takes besides
-        is not in it.
+        Limit of allocations on a GPU by each process and by each of its children; CUDA's own memory
+        is not included.
     children : int
-        How many processes with GPUs the tests start at a time.
+        Number of processes with GPUs that the tests start at a time.
     alone : bool
-        Whether nothing else may run meanwhile: what measures time or the memory of a whole GPU, and
-        ranks that share a GPU and poll each other's messages.
+        Whether nothing else may run at the same time: for tests that measure time or the memory of
+        a whole GPU, and for ranks that share a GPU and poll each other's messages.
     """
 
     ranks: int
@@ -63,28 +63,33 @@ class Part:
 
     @property
     def working(self) -> int:
-        """How many processes work at a time: tests wait for what they have started."""
+        """Number of processes that work at a time: tests wait for the processes that they start."""
         return max(self.ranks, self.children)
 
     def claims(self, first: int, gpus: int) -> list[float]:
         """Return the GiB that the processes take on each GPU, where the first has the given one."""
-        one = self.gib + _CONTEXT
+        per_process = self.gib + _CONTEXT
         if self.ranks > 1 and gpus > 1:
-            one += _NCCL
+            per_process += _NCCL
         if _EVERY_GPU in self.tests:
-            return [self.ranks * one] * gpus
+            return [self.ranks * per_process] * gpus
         if self.ranks == 1:
-            return [one * (1 + self.children) if gpu == first else 0.0 for gpu in range(gpus)]
-        return [one * -(-self.ranks // gpus)] * gpus
+            return [
+                per_process * (1 + self.children) if gpu == first else 0.0 for gpu in range(gpus)
+            ]
+        return [per_process * -(-self.ranks // gpus)] * gpus
 
     def sees_all(self) -> bool:
-        """Return whether the processes are to see all GPUs, or only that of the first."""
+        """Return whether the processes see all GPUs, or only the first process's GPU."""
         return self.ranks > 1 or self.alone or _EVERY_GPU in self.tests
 
 
-# GiB: what CUDA takes in a process beside its arrays (streams, graphs, kernels and their stacks),
-# what NCCL takes between GPUs, and what is left to whoever else uses a GPU.
-_CONTEXT, _NCCL, _LEFT = 1.0, 1.0, 1.0
+# GiB of CUDA in a process besides its arrays: streams, graphs, kernels and their stacks.
+_CONTEXT = 1.0
+# GiB of NCCL between GPUs.
+_NCCL = 1.0
+# GiB that remain free for other users of a GPU.
+_LEFT = 1.0
 # Its tests open a second GPU if there is one.
 _EVERY_GPU = "tests/parallel/test_streamed_steps.py"
 # A machine of 16 cores and 128 GiB could not open a GPU in 20 processes at a time.
@@ -92,9 +97,9 @@ _PROCESSES_PER_CORE = 0.75
 
 
 def shares(folder: str, count: int) -> list[tuple[str, ...]]:
-    """Return the test files of a folder, divided among so many processes.
+    """Return the test files of a folder, divided among `count` processes.
 
-    They are long if their tests are many, so each gets a long file and then a short one.
+    Long files have many tests, so each process gets a long file and then a short one.
     """
     files = sorted((ROOT / folder).glob("test_*.py"), key=lambda path: -path.stat().st_size)
     names = [str(path.relative_to(ROOT)) for path in files]
@@ -192,11 +197,14 @@ class Schedule:
         self._free = [free - sign * one for free, one in zip(self._free, claims, strict=True)]
 
 
+# The variable that counts attempts to start.
+_ATTEMPTS = "SLIPSTREAM_GPU_CHECK_ATTEMPTS"
+_MOST_ATTEMPTS = 20
+# cudaErrorMemoryAllocation.
+_OUT_OF_MEMORY = 2
 # Kernels may have to be compiled, while other parts have the cores.
-_ATTEMPTS, _MOST_ATTEMPTS = "SLIPSTREAM_GPU_CHECK_ATTEMPTS", 20
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _SECONDS_PER_TEST = 150
-# Of what a part has said, where pytest did not come to tell what failed.
+# Characters kept of the output of a part that ended before pytest reported its failures.
 _CHARACTERS = 20_000
 
 
@@ -210,14 +218,14 @@ class Failure:
 
 
 class Tally:
-    """A pytest plugin that writes each outcome to a file at once, so that it outlives an abort.
+    """A pytest plugin that writes each outcome to a file immediately, so that it outlives an abort.
 
     Parameters
     ----------
     record : path
-        How the files of all ranks begin, of which each has one.
+        Path with which the names of all ranks' files begin; each rank has one file.
     rank : int
-        Which of them is this process. Successes count if the first has them, failures of any.
+        Number of this process. A test passes if it passes on the first rank and fails on none.
     """
 
     def __init__(self, record: str | Path, rank: int = 0) -> None:
@@ -243,7 +251,7 @@ class Tally:
 
 
 def read_tally(record: Path) -> tuple[set[str], dict[str, list[tuple[int, str]]]]:
-    """Return which tests have passed, and of those that failed the ranks and what they said."""
+    """Return the tests that passed, and the ranks and texts of each test that failed."""
     passed: set[str] = set()
     failed: dict[str, list[tuple[int, str]]] = {}
     for path in sorted(record.parent.glob(f"{record.name}.rank-*")):
@@ -268,10 +276,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.record:
         return _run_tests(options.tests, Path(options.record))
-    return _check()
+    return _run_parts()
 
 
-def _check() -> int:
+def _run_parts() -> int:
     count = cuda_device_count()
     if not count:
         print("gpu-check: CuPy finds no GPU, so nothing was checked")
@@ -316,12 +324,12 @@ def memory_free(count: int) -> list[float]:
 
 
 def failure_texts(failures: Iterable[Failure]) -> list[str]:
-    """Return what failed and what it said, each text once, with all ranks that said it."""
+    """Return the texts of failures, each once, with all ranks that printed it."""
     places: dict[tuple[str, str], list[str]] = {}
-    for one in failures:
-        for rank, text in one.said:
-            where = places.setdefault((one.test, text.strip()), [])
-            where.append(f"rank {rank} of {one.part.ranks}")
+    for failure in failures:
+        for rank, text in failure.said:
+            where = places.setdefault((failure.test, text.strip()), [])
+            where.append(f"rank {rank} of {failure.part.ranks}")
     return [
         f"\ngpu-check: failed: {test} ({', '.join(dict.fromkeys(where))})\n{text}\n"
         for (test, text), where in places.items()
@@ -329,14 +337,14 @@ def failure_texts(failures: Iterable[Failure]) -> list[str]:
 
 
 def _outcome(part: Part, gpus: Sequence[int], record: Path) -> tuple[int, list[Failure]]:
-    """Run one part and print how it went; return how many tests passed, and what failed."""
+    """Run one part and print its outcome; return the number of passed tests, and the failures."""
     log = record.with_suffix(".log")
     began = time.monotonic()
     status = _launch(part, gpus, record, log)
     took = time.monotonic() - began
     passed, failed = read_tally(record)
     failures = [Failure(test, part, said) for test, said in failed.items()]
-    # What ends badly, or tests nothing, has failed even if no test could say so.
+    # A part that ends badly, or tests nothing, has failed even if no test reported it.
     if status is None or (not failures and (status or not passed)):
         text = log.read_text(errors="replace")[-_CHARACTERS:].strip() if log.exists() else ""
         end = f"stopped after {part.seconds:g} s" if status is None else f"status {status}"
@@ -376,10 +384,10 @@ def _run_tests(tests: Sequence[str], record: Path) -> int:
 
 
 def _open_gpu(lock: Path) -> None:
-    """Open this rank's GPU, one process after the other, and again if that fails for a while.
+    """Open this rank's GPU, one process after the other, and try again if that fails.
 
-    Drivers take memory of the host for it. Machines whose memory grows as it is used lack it for a
-    moment where many processes begin at once.
+    A driver needs host memory for this, which may be short for a moment when many processes start
+    together on a machine whose memory grows with use.
     """
     from cupy.cuda import runtime
 
@@ -397,13 +405,13 @@ def _open_gpu(lock: Path) -> None:
                 raise
     print(f"gpu-check: GPU {ordinal} could not be opened ({error}): again in 2 s", flush=True)
     time.sleep(2)
-    # In a new process image: what has failed to begin may not begin again in this one.
+    # In a new process image, since a failed driver may not start again in this one.
     os.environ[_ATTEMPTS] = str(attempts + 1)
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def _environment(part: Part, gpus: Sequence[int]) -> dict[str, str]:
-    """Return the environment of a part: its GPUs, and what it may take of them."""
+    """Return the environment of a part: its GPUs, and the limit of their memory."""
     environment = dict(os.environ)
     seen = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if len(gpus) == 1:

@@ -1,8 +1,8 @@
-"""Print what Python adds to work that a device does fast: ``tools/host_share.py``.
+"""Print the time that Python adds to fast work of a device: ``tools/host_share.py``.
 
-Times in one process the setting and reading of a field, steps of a small grid one by one and many
-at once, and, as the shell sees them, runs of the demo case. With ``--profile``, the functions that
-take most of a field's setting and of single steps follow.
+Times in one process the setting and reading of fields, steps of a small grid, one per call and many
+per call, and, from the shell, runs of the demo case. With ``--profile``, the functions that take
+most of the time of setting a field and of single steps follow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEMO = ("grid.points=64", "equation.viscosity=0.005", "title=demo")
 
 
 def main() -> None:
-    """Time what the options ask for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--field", type=int, default=256, help="points of the field that is set")
@@ -36,10 +36,10 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="list functions by their time")
     asked = parser.parse_args()
     print(f"on {open_device(asked.device).name}")
-    set_and_read(asked.field, asked.device, asked.profile)
-    step(asked.steps, asked.many, asked.device, asked.profile)
+    time_fields(asked.field, asked.device, asked.profile)
+    time_steps(asked.steps, asked.many, asked.device, asked.profile)
     for number in range(asked.demo):
-        demo(number, asked.device)
+        time_demo(number, asked.device)
 
 
 def show(what: str, action: Callable[[], object], times: int, profile: bool = False) -> None:
@@ -60,8 +60,8 @@ def show(what: str, action: Callable[[], object], times: int, profile: bool = Fa
         pstats.Stats(profiler).sort_stats("tottime").print_stats(18)
 
 
-def set_and_read(points: int, device: str, profile: bool) -> None:
-    """Time the setting of a velocity from the device and the host, its reading, and a step."""
+def time_fields(points: int, device: str, profile: bool) -> None:
+    """Time setting a velocity from the device and the host, reading it, and stepping."""
     sim = slipstream.Turbulence(
         points=points, viscosity=1e-3, initial="taylor-green", step=1e-4, device=device
     )
@@ -84,8 +84,8 @@ def set_and_read(points: int, device: str, profile: bool) -> None:
     show(f"step of {points}³", lambda: sim.step(1), 9)
 
 
-def step(points: int, many: int, device: str, profile: bool) -> None:
-    """Time steps of one size and adaptive ones, one by one and many at once."""
+def time_steps(points: int, many: int, device: str, profile: bool) -> None:
+    """Time steps of one size and adaptive steps, one per call and many per call."""
     sim = slipstream.Turbulence(
         points=points,
         viscosity=0.01,
@@ -103,7 +103,7 @@ def step(points: int, many: int, device: str, profile: bool) -> None:
     show(f"step({many}) of {points}³, adaptive, all", lambda: sim.step(many), 3)
 
 
-def demo(number: int, device: str) -> None:
+def time_demo(number: int, device: str) -> None:
     """Time a run of the demo case as the shell does."""
     with tempfile.TemporaryDirectory(prefix="slipstream-demo-") as folder:
         command = ["run", "taylor-green", "--out", f"{folder}/demo", "--device", device]

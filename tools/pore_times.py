@@ -1,6 +1,6 @@
 """Print where the time of `permeability` goes: ``tools/pore_times.py 256 512 --porosity 0.2``.
 
-Each size is a sandstone of so many voxels along each axis. The device finishes each phase before
+Each size is a sandstone's number of voxels along each axis. The device finishes each phase before
 the next one is timed, so that the phases add up; the total without timers is measured too, last.
 On several ranks, under ``mpiexec``, the phases are those of rank 0.
 """
@@ -22,7 +22,7 @@ from slipstream.engine.device import Device
 from slipstream.engine.exchange import open_matching_device
 from slipstream.lattice import make_sample, permeability
 
-# Phases by what does the work. Time within an inner phase does not count for the outer one.
+# Phases by their function. The time of an inner phase does not count for the outer one.
 PHASES = {
     "image: read and make voxels": "samples:Sample.read",
     "image: connectivity and division": "domain_decomposition:decompose",
@@ -92,17 +92,17 @@ class Phases:
         return timed
 
 
-def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> dict[str, Any]:
+def measure(size: int, arguments: argparse.Namespace, device: Device, comm: Any) -> dict[str, Any]:
     """Compute a permeability with timers and without them; return figures."""
-    radius = given.radius or size / 16
-    sample = make_sample("sandstone", (size,) * 3, porosity=given.porosity, radius=radius)
+    radius = arguments.radius or size / 16
+    sample = make_sample("sandstone", (size,) * 3, porosity=arguments.porosity, radius=radius)
     settings = {
-        "tolerance": given.tolerance,
-        "vectors": given.vectors,
-        "precision": given.precision,
-        "relaxation_time": given.relaxation_time or "auto",
-        "coarse_start": given.coarse_start,
-        "keep_fields": given.keep_fields,
+        "tolerance": arguments.tolerance,
+        "vectors": arguments.vectors,
+        "precision": arguments.precision,
+        "relaxation_time": arguments.relaxation_time or "auto",
+        "coarse_start": arguments.coarse_start,
+        "keep_fields": arguments.keep_fields,
         "device": device,
         "comm": comm,
     }
@@ -110,16 +110,16 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
     first = permeability(sample, **settings)
     cold = time.perf_counter() - began
     with Phases(device) as phases:
-        found = permeability(sample, **settings)
+        timed = permeability(sample, **settings)
     began = time.perf_counter()
     permeability(sample, **settings)
     warm = time.perf_counter() - began
     return {
         "size": size,
-        "k": found.k,
-        "steps": found.steps,
-        "iteration error": found.iteration_error,
-        "storage": vars(found.storage),
+        "k": timed.k,
+        "steps": timed.steps,
+        "iteration error": timed.iteration_error,
+        "storage": vars(timed.storage),
         "seconds of the first call": cold,
         "seconds without timers": warm,
         "seconds of steps without timers": first.seconds,
@@ -127,21 +127,21 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
             name: {"seconds": seconds, "calls": phases.calls[name]}
             for name, seconds in sorted(phases.seconds.items(), key=lambda one: -one[1])
         },
-        "history": found.history,
+        "history": timed.history,
     }
 
 
-def show(found: dict[str, Any]) -> None:
+def show(figures: dict[str, Any]) -> None:
     """Print the figures of one size."""
     print(
-        f"\n{found['size']}^3: k = {found['k']:.8g}, {found['steps']} steps, error"
-        f" {found['iteration error']:.2g}\n{found['storage']}\n"
-        f"{found['seconds of the first call']:.3f} s first,"
-        f" {found['seconds without timers']:.3f} s then, of which the flow"
-        f" {found['seconds of steps without timers']:.3f} s"
+        f"\n{figures['size']}^3: k = {figures['k']:.8g}, {figures['steps']} steps, error"
+        f" {figures['iteration error']:.2g}\n{figures['storage']}\n"
+        f"{figures['seconds of the first call']:.3f} s first,"
+        f" {figures['seconds without timers']:.3f} s then,"
+        f" {figures['seconds of steps without timers']:.3f} s of it in the flow"
     )
-    for name, one in found["phases"].items():
-        print(f"  {name:36} {one['seconds']:9.3f} s  {one['calls']:6} calls")
+    for name, phase in figures["phases"].items():
+        print(f"  {name:36} {phase['seconds']:9.3f} s  {phase['calls']:6} calls")
 
 
 def main() -> None:
@@ -158,17 +158,17 @@ def main() -> None:
     parser.add_argument("--keep-fields", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     comm = mpi_launch.world_comm()
-    device = open_matching_device(given.device, comm)
+    device = open_matching_device(arguments.device, comm)
     results = []
-    for size in given.sizes:
-        results.append(measure(size, given, device, comm))
+    for size in arguments.sizes:
+        results.append(measure(size, arguments, device, comm))
         if comm is None or comm.rank == 0:
             show(results[-1])
-            if given.json is not None:
-                given.json.write_text(json.dumps(results, indent=1, default=str))
+            if arguments.json is not None:
+                arguments.json.write_text(json.dumps(results, indent=1, default=str))
 
 
 if __name__ == "__main__":

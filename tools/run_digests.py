@@ -22,7 +22,7 @@ import numpy as np
 
 from slipstream.engine.processes import find_mpiexec
 
-# Of each run: a shipped case, and what is changed.
+# By run: a shipped case, and its changed keys.
 STEPS = "time.end=0.03 time.step=0.01 output.pictures=false output.report=false"
 RUNS = {
     "hd": f"taylor-green grid.points=24 {STEPS}",
@@ -64,20 +64,20 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--transforms-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    given = parser.parse_args()
-    if given.transforms_only:
-        _print_transforms(given.device)
+    arguments = parser.parse_args()
+    if arguments.transforms_only:
+        _print_transforms(arguments.device)
         return
-    for ranks in given.ranks:
-        digest = functools.partial(_run, ranks=ranks, device=given.device)
-        with ThreadPoolExecutor(given.jobs) as pool:
-            for name, found in zip(RUNS, pool.map(digest, RUNS.values()), strict=True):
-                print(f"{name}, {ranks} ranks: {found}", flush=True)
-        command = [__file__, "--transforms-only", "--device", given.device]
-        _python(command, ranks)
+    for ranks in arguments.ranks:
+        digest = functools.partial(_digest_run, ranks=ranks, device=arguments.device)
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for name, digests in zip(RUNS, pool.map(digest, RUNS.values()), strict=True):
+                print(f"{name}, {ranks} ranks: {digests}", flush=True)
+        command = [__file__, "--transforms-only", "--device", arguments.device]
+        _run_python(command, ranks)
 
 
-def _python(command: list[str], ranks: int, **options: Any) -> subprocess.CompletedProcess[str]:
+def _run_python(command: list[str], ranks: int, **options: Any) -> subprocess.CompletedProcess[str]:
     launcher = [] if ranks == 1 else [find_mpiexec(), "--oversubscribe", "-n", str(ranks)]
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return subprocess.run(
@@ -85,13 +85,13 @@ def _python(command: list[str], ranks: int, **options: Any) -> subprocess.Comple
     )
 
 
-def _run(words: str, ranks: int, device: str) -> str:
+def _digest_run(words: str, ranks: int, device: str) -> str:
     case, *changes = shlex.split(words)
     with tempfile.TemporaryDirectory() as folder:
         options = [word for change in changes for word in ("--set", change)]
         command = ["-m", "slipstream", "run", case, "--out", folder + "/run", "--quiet"]
         command += ["--device", device, *options]
-        done = _python(command, ranks, capture_output=True, text=True)
+        done = _run_python(command, ranks, capture_output=True, text=True)
         if done.returncode:
             return f"status {done.returncode}: {done.stderr.strip()[-200:]}"
         return _digest_of_folder(Path(folder) / "run")
@@ -130,20 +130,22 @@ def _print_transforms(device: Any) -> None:
         points = random.random((*leading, *fft.shape))
         if arguments.get("dtype") == "complex128":
             points = points + 1j * random.random(points.shape)
-        given = fft.empty_input()
+        points_of_rank = fft.empty_input()
         part = points[(Ellipsis, *_slices(fft.input_box))]
-        given[...] = part if isinstance(given, np.ndarray) else _on_device(part)
-        modes = fft.forward(given)
+        points_of_rank[...] = part if isinstance(points_of_rank, np.ndarray) else _on_device(part)
+        modes = fft.forward(points_of_rank)
         back = fft.backward(modes)
         digest = hashlib.sha256()
         for box, array, shape in (
             (fft.output_box, modes, fft.spectral_shape),
             (fft.input_box, back, fft.shape),
         ):
-            mine = box, _on_host(array)
+            part_of_rank = box, _on_host(array)
             whole = np.zeros((*leading, *shape), array.dtype)
-            for one, values in [mine] if comm is None else comm.allgather(mine):
-                whole[(Ellipsis, *_slices(one))] = values
+            for array_box, values in (
+                [part_of_rank] if comm is None else comm.allgather(part_of_rank)
+            ):
+                whole[(Ellipsis, *_slices(array_box))] = values
             digest.update(whole.tobytes())
         if comm is None or comm.rank == 0:
             ranks = 1 if comm is None else comm.size

@@ -1,12 +1,12 @@
 """Time peers and Slipstream in turn on one machine, and write a record for each peer.
 
     python bench/peers/compare.py fftw scipy        # or: exponax, ...; --list
-    python bench/peers/compare.py all               # those of CPUs: five minutes on two idle cores
+    python bench/peers/compare.py all               # all of CPUs: five minutes on two idle cores
     python bench/peers/compare.py exponax --python /path/to/its/environment/bin/python
 
 Run it by a Python that has Slipstream. Without ``--python`` a peer is installed into a separate
 environment, build/peers/NAME, in the versions listed below. Programs stay alive and take turns, so
-that all suffer from what else the machine does. Peers with the same work are measured together, so
+that other load of the machine affects all alike. Peers with the same work are measured together, so
 that Slipstream has one time for it. A row has the least time of each, and the median: processor
 time on one core, wall time on several or on a GPU. The records go into bench/results/peers, from
 which the site's page of comparisons is made.
@@ -127,7 +127,7 @@ PEERS = {
         _rows((1,), n=_STEP_SIZES),
         "Dedalus uses RK443: four stages, third order. It solves a linear system for each mode,"
         " the price of its generality. n is the number of points at which products are formed, 3/2"
-        " times that of modes.",
+        " times the number of modes.",
     ),
     "lbmpy": Peer(
         "lbmpy_update.py",
@@ -150,9 +150,9 @@ PEERS = {
         " an equilibrium at rest: in its results the velocity of the first and the last plane is"
         " zero, and much of the drop in pressure is lost there. So its k is too small, by a factor"
         " of four in a duct of 12 x 12 x 24 voxels, whose permeability is known. If the velocity at"
-        " the ends is that of the neighbouring plane, one line of its source, it finds 0.166 in"
-        " the sandstone, as Slipstream does (0.162). It also redefines its kernels in each call,"
-        " whose compilation is part of its time. Do not read the ratio as that of the same result.",
+        " the ends is copied from the neighbouring plane, one line of its source, it finds 0.166 in"
+        " the sandstone, as Slipstream does (0.162). It also redefines its kernels in each call, so"
+        " its time includes their compilation. The ratio does not compare equal results.",
         rounds=1,
     ),
 }
@@ -170,54 +170,55 @@ def main() -> None:
     parser.add_argument("--n", type=int, nargs="*", help="only rows of these sizes")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each program")
     parser.add_argument("--out", type=Path, help="folder of records (bench/results/peers)")
-    given = parser.parse_args()
-    if unknown := set(given.peers) - {"all", *PEERS}:
+    arguments = parser.parse_args()
+    if unknown := set(arguments.peers) - {"all", *PEERS}:
         parser.error(
             f"no peer is named {', '.join(sorted(unknown))}; there are: all, {', '.join(PEERS)}"
         )
-    if given.list or not given.peers:
+    if arguments.list or not arguments.peers:
         print(*(f"{name:12} {' '.join(one.requirements)}" for name, one in PEERS.items()), sep="\n")
         return
     chosen = [
         name
         for name, peer in PEERS.items()
-        if name in given.peers or ("all" in given.peers and "device" not in peer.rows[0])
+        if name in arguments.peers or ("all" in arguments.peers and "device" not in peer.rows[0])
     ]
-    mpiexec = shlex.split(given.mpiexec) if given.mpiexec else [find_mpiexec(), "-n", "2"]
+    mpiexec = shlex.split(arguments.mpiexec) if arguments.mpiexec else [find_mpiexec(), "-n", "2"]
     pythons = {
-        name: shlex.split(given.python) if given.python else environment(name) for name in chosen
+        name: shlex.split(arguments.python) if arguments.python else make_environment(name)
+        for name in chosen
     }
     load = os.getloadavg()[0]  # before it makes its own
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
-    for row, names in _same_work(chosen):
-        if given.n and row["n"] not in given.n:
+    for row, names in _group_by_work(chosen):
+        if arguments.n and row["n"] not in arguments.n:
             continue
-        found = measured(names, row, pythons, mpiexec, given.rounds)
-        for name, one in found.items():
-            rows[name].append(one)
-    folder = given.out or RESULTS
+        results = measure_row(names, row, pythons, mpiexec, arguments.rounds)
+        for name, result in results.items():
+            rows[name].append(result)
+    folder = arguments.out or RESULTS
     folder.mkdir(parents=True, exist_ok=True)
     for name in chosen:
-        record = {**facts(name, rows[name]), "load": load, "rows": rows[name]}
+        record = {**describe_peer(name, rows[name]), "load": load, "rows": rows[name]}
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         print(f"record: {folder / name}.json")
 
 
-def _same_work(names: list[str]) -> list[tuple[dict[str, Any], list[str]]]:
+def _group_by_work(names: list[str]) -> list[tuple[dict[str, Any], list[str]]]:
     """Return each row to measure, with the peers that have it."""
-    found: list[tuple[str, dict[str, Any], list[str]]] = []
+    shared: list[tuple[str, dict[str, Any], list[str]]] = []
     for name in names:
         for row in PEERS[name].rows:
-            for work, other, together in found:
+            for work, other, together in shared:
                 if work == PEERS[name].work and other == row:
                     together.append(name)
                     break
             else:
-                found.append((PEERS[name].work, row, [name]))
-    return [(row, together) for _, row, together in found]
+                shared.append((PEERS[name].work, row, [name]))
+    return [(row, together) for _, row, together in shared]
 
 
-def environment(name: str) -> list[str]:
+def make_environment(name: str) -> list[str]:
     """Return the Python of a peer's own environment, which is made if it is not there."""
     folder = HERE.parents[1] / "build" / "peers" / name
     python = folder / "bin" / "python"
@@ -234,50 +235,52 @@ def environment(name: str) -> list[str]:
     return [str(python)]
 
 
-def measured(
+def measure_row(
     names: list[str],
     row: dict[str, Any],
     pythons: dict[str, list[str]],
     mpiexec: list[str],
     rounds: int,
 ) -> dict[str, dict[str, Any]]:
-    """Return one row of each peer's record: least and median times, and what programs say."""
+    """Return one row of each peer's record: least and median times, and the programs' answers."""
     several, work = row.get("ranks", 1) > 1, PEERS[names[0]].work
     rounds = min([rounds, *(PEERS[name].rounds or rounds for name in names)])
     theirs = [f"--n={row['n']}"]
     ours = [f"--work={work}", *theirs, f"--device={row.get('device', 'cpu')}"]
     with tempfile.NamedTemporaryFile(suffix=".npy") as image:
         if work in ("update", "permeability"):
-            np.save(image, _image(row))
+            np.save(image, _make_image(row))
             image.flush()
             theirs = [f"--image={image.name}"]
             ours[1:2] = theirs
         start = mpiexec if several else []
-        own = [find_mpiexec(), "-n", "2"] if several else []
+        our_start = [find_mpiexec(), "-n", "2"] if several else []
         commands = [
             *([*start, *pythons[one], str(HERE / PEERS[one].script), *theirs] for one in names),
-            [*own, sys.executable, str(HERE / "slipstream_same.py"), *ours],
+            [*our_start, sys.executable, str(HERE / "slipstream_same.py"), *ours],
         ]
         # Ranks that wait keep their cores busy: programs of several ranks run one after the other.
-        turns = _whole_runs if several else _alive
+        turns = _time_runs if several else _time_served
         said, times = turns(commands, row["cores"], rounds)
     exact = {"exact permeability": EXACT_DUCT} if row.get("sample") == "duct" else {}
     median = [sorted(one)[len(one) // 2] for one in times]
-    found = {}
-    for name, facts_of_peer, mine, middle in zip(names, said, times, median, strict=False):
-        found[name] = {
+    results = {}
+    for name, facts_of_peer, peer_times, middle in zip(names, said, times, median, strict=False):
+        results[name] = {
             **row,
             **exact,
-            "peer seconds": min(mine),
+            "peer seconds": min(peer_times),
             "slipstream seconds": min(times[-1]),
             "medians": [middle, median[-1]],
             "said": [facts_of_peer, said[-1]],
         }
-        print(f"{row}: {name} {min(mine):.4g} s, Slipstream {min(times[-1]):.4g} s", flush=True)
-    return found
+        print(
+            f"{row}: {name} {min(peer_times):.4g} s, Slipstream {min(times[-1]):.4g} s", flush=True
+        )
+    return results
 
 
-def _image(row: dict[str, Any]) -> np.ndarray:
+def _make_image(row: dict[str, Any]) -> np.ndarray:
     """Return the voxels of a row: 1 in pores."""
     if row.get("sample") != "duct":
         rock = make_sample("sandstone", (row["n"],) * 3, **ROCK)  # type: ignore[arg-type]
@@ -287,40 +290,40 @@ def _image(row: dict[str, Any]) -> np.ndarray:
     return duct
 
 
-def _alive(
+def _time_served(
     commands: list[list[str]], cores: int, rounds: int
 ) -> tuple[list[dict[str, Any]], list[list[float]]]:
-    """Start all programs, and let each in turn do its work once."""
+    """Start all programs, which take turns to do their work once."""
     with contextlib.ExitStack() as all_of_them:
-        programs = [all_of_them.enter_context(served(one, cores)) for one in commands]
-        said = [answer_of(one) for one in programs]
+        programs = [all_of_them.enter_context(serve_program(one, cores)) for one in commands]
+        said = [read_answer(one) for one in programs]
         times: list[list[float]] = [[] for _ in commands]
         for _ in range(rounds):
-            for program, mine, answers in zip(programs, times, said, strict=True):
+            for program, program_times, answers in zip(programs, times, said, strict=True):
                 print(file=program.stdin, flush=True)
-                answers.update(answer_of(program))
+                answers.update(read_answer(program))
                 seconds, processor = answers.pop("seconds"), answers.pop("processor")
-                # What else runs on a core takes time, but hardly any of this processor time.
-                mine.append(processor if cores == 1 else seconds)
+                # Other programs on a core take time, but hardly any of this processor time.
+                program_times.append(processor if cores == 1 else seconds)
         return said, times
 
 
-def _whole_runs(
+def _time_runs(
     commands: list[list[str]], cores: int, rounds: int
 ) -> tuple[list[dict[str, Any]], list[list[float]]]:
     """Run one program after the other, all three times, with many repetitions of short work."""
     said: list[dict[str, Any]] = [{} for _ in commands]
     times: list[list[float]] = [[] for _ in commands]
     for _ in range(3):
-        for command, mine, answers in zip(commands, times, said, strict=True):
-            with started([*command, f"--repetitions={10 * rounds}"], cores) as program:
-                answers.update(answer_of(program))
+        for command, program_times, answers in zip(commands, times, said, strict=True):
+            with start_program([*command, f"--repetitions={10 * rounds}"], cores) as program:
+                answers.update(read_answer(program))
             answers.pop("seconds")
-            mine += answers.pop("times")
+            program_times += answers.pop("times")
     return said, times
 
 
-def answer_of(program: Any) -> dict[str, Any]:
+def read_answer(program: Any) -> dict[str, Any]:
     """Return the next line of JSON that a program prints, whatever else it prints before."""
     for line in program.stdout:
         if line.startswith("{"):
@@ -329,15 +332,15 @@ def answer_of(program: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def served(command: list[str], cores: int) -> Iterator[Any]:
+def serve_program(command: list[str], cores: int) -> Iterator[Any]:
     """Start a program on some cores, which answers lines with times."""
-    with started([*command, "--served"], cores) as program:
+    with start_program([*command, "--served"], cores) as program:
         yield program
         program.stdin.close()
 
 
 @contextlib.contextmanager
-def started(command: list[str], cores: int) -> Iterator[Any]:
+def start_program(command: list[str], cores: int) -> Iterator[Any]:
     """Start a program on some cores."""
     allowed = sorted(os.sched_getaffinity(0))[-cores:]
     several = "-n" in command
@@ -355,10 +358,10 @@ def started(command: list[str], cores: int) -> Iterator[Any]:
         yield program
 
 
-def facts(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a record says besides its rows."""
+def describe_peer(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the texts of a record besides its rows."""
     peer = PEERS[name]
-    found = [
+    processors = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
     devices = {one["said"][0].get("device", "") for one in rows} - {""}
@@ -373,7 +376,7 @@ def facts(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "differs": peer.differs,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit_name(),
-        "machine": found[0].partition(":")[2].strip() if found else platform.processor(),
+        "machine": processors[0].partition(":")[2].strip() if processors else platform.processor(),
         "device": ", ".join(sorted(devices)),
         "cores": len(os.sched_getaffinity(0)),
     }

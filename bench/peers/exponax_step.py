@@ -3,7 +3,7 @@
     pip install exponax==0.2.0 && python exponax_step.py --n 64
 
 Four evaluations of the nonlinear term, 2/3 rule, by `NavierStokesVelocity`. The state stays in
-Fourier space between steps, which spares it two transforms a step.
+Fourier space between steps, which saves two transforms per step.
 """
 
 import importlib.metadata

@@ -12,7 +12,7 @@ from served import arguments, serve
 
 options = arguments(__doc__, image="rock.npy", tolerance=1e-3)
 pores = np.load(options.image) != 0
-found = {}
+results = {}
 
 
 def solve() -> None:
@@ -20,10 +20,10 @@ def solve() -> None:
     result = poromics.permeability_lbm(
         pores, axis=0, voxel_size=1.0, tol=options.tolerance, verbose=False
     )
-    found["permeability (voxels²)"] = float(result.k)
+    results["permeability (voxels²)"] = float(result.k)
 
 
 versions = (
     f"{importlib.metadata.version('poromics')} (Taichi {'.'.join(map(str, taichi.__version__))})"
 )
-serve(options, solve, {"peer": "poromics", "version": versions}, results=lambda: dict(found))
+serve(options, solve, {"peer": "poromics", "version": versions}, results=lambda: dict(results))

@@ -1,7 +1,7 @@
-"""How each script of this folder times its peer: alone, or in turn with another that is asked.
+"""Timing of a peer by the scripts of this folder: alone, or in turn with another program.
 
 Alone, a script times its action some times and prints one line of JSON. With ``--served`` it prints
-what it is, then answers each line that it reads with the seconds of one more action, so that
+its facts, then answers each line that it reads with the seconds of one more action, so that
 `compare.py` can let two programs alternate.
 """
 

@@ -64,16 +64,16 @@ elif options.work == "update":
 
 else:
     pores = np.load(options.image) != 0
-    found = {}
+    latest = {}
 
     def action() -> None:
         """Do the work once, or ``per_call`` times."""
         result = ss.permeability(pores, axis="z", tolerance=options.tolerance, device=device)
-        found["permeability (voxels²)"] = result.k
+        latest["permeability (voxels²)"] = result.k
 
     def results() -> dict[str, float]:
         """Return the permeability."""
-        return dict(found)
+        return dict(latest)
 
 
 serve(options, action, facts, per_call=per_call, comm=comm, results=results)

@@ -26,7 +26,7 @@ GENERATED = DOCS / "generated"
 
 
 def make_pages(app: Sphinx) -> None:
-    """Write what has changed."""
+    """Write the files that have changed."""
     GENERATED.mkdir(exist_ok=True)
     draw("landing", [DOCS / "figures" / "landing.py"])
     results = DOCS.parent / "bench" / "results"
@@ -54,7 +54,7 @@ def draw(name: str, sources: list[Path]) -> str:
 
 
 def write(name: str, text: str) -> None:
-    """Write a file, unless it has this text already, so that Sphinx reads only what has changed."""
+    """Write a file, unless it has this text already, so that Sphinx reads only changed files."""
     path = GENERATED / name
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
@@ -93,13 +93,14 @@ def validation(path: Path) -> str:
         sources: list[str] = []
         for case in (one for one in record["cases"] if one["family"] == family):
             title = case["case"]
-            for one in case["findings"]:
-                if one["source"] not in sources:
-                    sources.append(one["source"])
-                number = sources.index(one["source"]) + 1
+            for finding in case["findings"]:
+                if finding["source"] not in sources:
+                    sources.append(finding["source"])
+                number = sources.index(finding["source"]) + 1
                 lines.append(
-                    f"| {title} | {one['what']} [{number}] | {one['expected']:.7g}"
-                    f" | {one['got']:.7g} | {one['error']:.1e} | {one['tolerance']:.0e} |"
+                    f"| {title} | {finding['what']} [{number}] | {finding['expected']:.7g}"
+                    f" | {finding['got']:.7g} | {finding['error']:.1e}"
+                    f" | {finding['tolerance']:.0e} |"
                 )
                 title = ""
         lines += ["", *(f"- [{number}] {text}" for number, text in enumerate(sources, 1))]
@@ -108,16 +109,16 @@ def validation(path: Path) -> str:
 
 def commands() -> str:
     """Return the commands with their options, from the command line itself."""
-    text = "\n".join(described(typer.main.get_command(cli.app), "slipstream"))
+    text = "\n".join(describe_command(typer.main.get_command(cli.app), "slipstream"))
     if "`--set`" not in text:
         raise ValueError("the page of commands has no options")
     return text
 
 
-def described(command: Any, name: str) -> list[str]:
+def describe_command(command: Any, name: str) -> list[str]:
     """Return the section of a command, or those of its subcommands."""
     if hasattr(command, "commands"):
-        parts = (described(one, f"{name} {word}") for word, one in command.commands.items())
+        parts = (describe_command(one, f"{name} {word}") for word, one in command.commands.items())
         return [line for part in parts for line in part]
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
@@ -126,18 +127,18 @@ def described(command: Any, name: str) -> list[str]:
     rows = [one for one in options if not one.hidden and "--help" not in one.opts]
     if rows:
         lines += ["| option | meaning |", "|---|---|"]
-        for one in rows:
-            names = ", ".join(f"`{word}`" for word in [*one.opts, *one.secondary_opts])
-            shown = f" `{one.metavar}`" if one.metavar and not one.is_flag else ""
-            lines.append(f"| {names}{shown} | {plain(one.help)} |")
+        for option in rows:
+            names = ", ".join(f"`{word}`" for word in [*option.opts, *option.secondary_opts])
+            shown = f" `{option.metavar}`" if option.metavar and not option.is_flag else ""
+            lines.append(f"| {names}{shown} | {plain(option.help)} |")
         lines.append("")
     return lines
 
 
-def shown_argument(one: Any) -> str:
+def shown_argument(argument: Any) -> str:
     """Return an argument as usage shows it, in brackets if it is optional."""
-    name = one.metavar or one.human_readable_name
-    return name if one.required or "[" in name else f"[{name}]"
+    name = argument.metavar or argument.human_readable_name
+    return name if argument.required or "[" in name else f"[{name}]"
 
 
 def plain(text: str | None) -> str:

@@ -64,7 +64,7 @@ def _own(table: type[BaseModel], base: type[BaseModel] | None) -> Iterator[tuple
 
 
 def _sections(case: type[Case]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield the tables of a case, what is solved before how far, where and what is written."""
+    """Yield the tables of a case: the problem first, then times, the machine and output."""
     last = ("time", "run", "output")
     order = [name for name in case.model_fields if name not in ("solver", "title", *last)]
     for name in (*order, *last):

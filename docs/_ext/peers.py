@@ -35,13 +35,15 @@ def _section(file: str, record: dict[str, Any]) -> str:
     for row in rows:
         theirs, ours = row["peer seconds"], row["slipstream seconds"]
         medians = row.get("medians") or [None, None]
-        found = [one.get("permeability (voxels²)") for one in row["said"]]
+        permeabilities = [one.get("permeability (voxels²)") for one in row["said"]]
         both = ""
-        if all(found):
+        if all(permeabilities):
             exact = row.get("exact permeability")
-            both = f" {found[0]:.3g}, {found[1]:.3g}" + (f", {exact:.3g} |" if exact else " |")
+            both = f" {permeabilities[0]:.3g}, {permeabilities[1]:.3g}" + (
+                f", {exact:.3g} |" if exact else " |"
+            )
         # Times to other results are not compared.
-        same = not all(found) or abs(found[0] / found[1] - 1) < 0.05
+        same = not all(permeabilities) or abs(permeabilities[0] / permeabilities[1] - 1) < 0.05
         ratio = f"{theirs / ours:.2g}" if same else "other k"
         what = f"{row['n']}, {row['sample']}" if "sample" in row else row["n"]
         lines.append(

@@ -24,11 +24,13 @@ import slipstream as ss
 
 CYLINDERS = {0.05: 15.56, 0.1: 24.83, 0.2: 51.53, 0.3: 102.90}
 SPHERES = {0.027: 2.008, 0.064: 2.810, 0.125: 4.292, 0.216: 7.442}
-# Spacings over a width, and a step over eta.
-WIDTH, STEP = 1.5, 0.5
+# The width of a body's boundary, in grid spacings.
+WIDTH = 1.5
+# The step over eta.
+STEP = 0.5
 
 
-def drag(shape: str, fraction: float, points: int) -> float:
+def measure_drag(shape: str, fraction: float, points: int) -> float:
     """Return the force on one body of a box of length 1, over viscosity and mean velocity."""
     is_sphere = shape == "sphere"
     radius = (fraction * 3 / (4 * np.pi)) ** (1 / 3) if is_sphere else (fraction / np.pi) ** 0.5
@@ -46,13 +48,15 @@ def drag(shape: str, fraction: float, points: int) -> float:
     return sim.diagnostics["body_force_x"] / 0.01 / (6 * np.pi * radius if is_sphere else 1)
 
 
-def errors(shape: str, fraction: float, exact: float, sizes: tuple[int, ...]) -> list[float]:
+def measure_errors(
+    shape: str, fraction: float, exact: float, sizes: tuple[int, ...]
+) -> list[float]:
     """Return relative errors, printed too."""
-    found = []
+    computed = []
     for n in sizes:
-        found.append(drag(shape, fraction, n) / exact - 1)
-        print(f"{shape} {fraction} {n}: {found[-1]:+.4f}", flush=True)
-    return found
+        computed.append(measure_drag(shape, fraction, n) / exact - 1)
+        print(f"{shape} {fraction} {n}: {computed[-1]:+.4f}", flush=True)
+    return computed
 
 
 def main(folder: Path) -> None:
@@ -63,7 +67,9 @@ def main(folder: Path) -> None:
         (axes[1], "sphere", SPHERES, (12, 16, 24, 32), "spheres, cubic array"),
     ):
         for fraction, exact in table.items():
-            ax.loglog(sizes, np.abs(errors(shape, fraction, exact, sizes)), "o-", label=fraction)
+            ax.loglog(
+                sizes, np.abs(measure_errors(shape, fraction, exact, sizes)), "o-", label=fraction
+            )
         ax.loglog(sizes, 60 / np.array(sizes) ** 2.0, "--", color="0.5", label="second order")
         ax.set(title=title, xlabel="points along the box")
         ax.set_xticks(sizes, sizes)

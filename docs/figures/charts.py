@@ -18,17 +18,21 @@ def headlines(folder: Path) -> Chart:
     """Draw headline figures on one and two GPUs, as fractions of their bound."""
     names, rows = ("headlines-1-h200", "headlines-2-h200"), []
     for name, count in zip(names, (", 1 GPU:", ", 2 GPUs:"), strict=True):
-        for one in record(name)["result"]["figures"]:
-            if one["bound (s)"] and count in one["name"] and "pencils" not in one["name"]:
-                rows.append((one["name"], one["seconds"], one["bound (s)"]))
+        for headline in record(name)["result"]["figures"]:
+            if (
+                headline["bound (s)"]
+                and count in headline["name"]
+                and "pencils" not in headline["name"]
+            ):
+                rows.append((headline["name"], headline["seconds"], headline["bound (s)"]))
     families = {"DNS": "turbulence", "FFT": "transforms", "sandstone": "rock"}
     figure, axes = plt.subplots(figsize=(8, 0.34 * len(rows) + 0.9))
-    for place, (name, seconds, bound) in enumerate(reversed(rows)):
+    for number, (name, seconds, bound) in enumerate(reversed(rows)):
         family = families.get(name.split()[0], "advection")
-        axes.barh(place, 100 * bound / seconds, color=COLOURS[family], height=0.7)
+        axes.barh(number, 100 * bound / seconds, color=COLOURS[family], height=0.7)
         axes.text(
             100 * bound / seconds - 1,
-            place,
+            number,
             time_text(seconds),
             va="center",
             ha="right",
@@ -106,15 +110,15 @@ def check_one_version(*names: str) -> None:
 
 def draw_bars(axes: plt.Axes, bars: dict[str, tuple[str, str]], colour: str) -> None:
     """Draw a time of each record, by its name there, labelled with the time and the date."""
-    for place, (name, what) in enumerate(reversed(bars.values())):
-        found, result = record(name), record(name)["result"]
+    for number, (name, what) in enumerate(reversed(bars.values())):
+        run_record, result = record(name), record(name)["result"]
         times = {one["name"]: one["seconds"] for one in result.get("figures", ())}
         times |= {"seconds per step": result.get("seconds per step"), **result.get("seconds", {})}
-        label = f"{time_text(times[what])}, {found['date'][:10]}"
-        axes.barh(place, 1e3 * times[what], color=colour, height=0.7)
+        label = f"{time_text(times[what])}, {run_record['date'][:10]}"
+        axes.barh(number, 1e3 * times[what], color=colour, height=0.7)
         axes.annotate(
             label,
-            (1e3 * times[what], place),
+            (1e3 * times[what], number),
             (4, 0),
             textcoords="offset points",
             va="center",
@@ -156,13 +160,13 @@ def advection(folder: Path) -> Chart:
             best = rates.setdefault(row["strategy"], {})
             best[result["ranks"]] = max(row["Gpoint/s"], best.get(result["ranks"], 0.0))
     figure, axes = plt.subplots(figsize=(7, 4.2))
-    for place, by_ranks in enumerate(reversed(rates.values())):
+    for number, by_ranks in enumerate(reversed(rates.values())):
         for ranks, rate in by_ranks.items():
-            axes.plot(rate, place, "o", color=COLOURS["advection"], alpha=0.3 + 0.17 * ranks)
+            axes.plot(rate, number, "o", color=COLOURS["advection"], alpha=0.3 + 0.17 * ranks)
             offset = (0, -13 if ranks == 4 else 6)
             axes.annotate(
                 str(ranks),
-                (rate, place),
+                (rate, number),
                 offset,
                 textcoords="offset points",
                 ha="center",

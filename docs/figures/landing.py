@@ -67,8 +67,8 @@ def transform(folder: Path) -> None:
     """Draw which rank has what before and after the exchange of a slab transform."""
     figure = plt.figure(figsize=(4, 3), layout="none")
     colours = (BLUE, ORANGE, GREEN, PINK)
-    for place, axis in enumerate((2, 1)):
-        axes = figure.add_axes((0.5 * place - 0.01, 0.08, 0.52, 0.86), projection="3d")
+    for number, axis in enumerate((2, 1)):
+        axes = figure.add_axes((0.5 * number - 0.01, 0.08, 0.52, 0.86), projection="3d")
         for rank, colour in enumerate(colours):
             filled = np.zeros((4, 4, 4), bool)
             part = [slice(None)] * 3

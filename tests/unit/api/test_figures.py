@@ -139,10 +139,10 @@ def readme():
         f"Four H200s take {ms(step('dns-512-r4-h200'), 2)} ms, and 1024³ points"
         f" {ms(step('dns-1024-r4-h200'))} ms ({ms(large['seconds per step'])} ms,"
         f" in {large['memory of fields (GiB)']:.0f} GiB, on one)",
-        f"{rates['r1-h200']:.0f} billion points a second on one H200, {rates['r4-h200']:.0f} on"
+        f"{rates['r1-h200']:.0f} billion points per second on one H200, {rates['r4-h200']:.0f} on"
         f" four, {rates['2cores']:.1f} on two CPU cores",
-        f"a sandstone of {sites:.0f} million pores advances {stone[1]:.0f} billion sites a second"
-        f" on one H200 and {stone[4]:.0f} on four",
+        f"a sandstone with {sites:.0f} million pore voxels advances {stone[1]:.0f} billion sites"
+        f" per second on one H200 and {stone[4]:.0f} on four",
     ]
 
 
@@ -253,7 +253,7 @@ def two_cores():
     one, two = result("dns-128-2cores"), result("dns-128-2ranks")
     costs = [f"{100 * (each['step / its transforms alone'] - 1):.0f} %" for each in (one, two)]
     return [
-        f"one rank with two threads: {ms(one['seconds per step'], 2)} ms a step; the physics adds"
+        f"one rank with two threads: {ms(one['seconds per step'], 2)} ms per step; the physics adds"
         f" {costs[0]} to the step's own transforms ({costs[1]} on two ranks of one thread)",
     ]
 
@@ -488,7 +488,7 @@ def lattice():
     ]
     small = result("lattice-256-2cores")["rows"][0]
     lines.append(
-        f"{small['MLUPS']:.0f} million sites a second, {small['fraction of copy, pair']:.2f} of"
+        f"{small['MLUPS']:.0f} million sites per second, {small['fraction of copy, pair']:.2f} of"
         f" the copy bandwidth of the same run ({small['copy bandwidth (B/s)'] / 1e9:.0f} GB/s;"
     )
     return lines
@@ -592,7 +592,7 @@ def equations():
         lines.append(row(*cells, f"{share:.2f}"))
     # Of the program itself, as less memory is needed than when some of the records were made.
     memory = [f"{counted(512, 1, model).fields_bytes / 512**3:.0f}" for model in _TABLES]
-    lines.append(f"memory: [{', '.join(memory[:-1])} and {memory[-1]} bytes a point]")
+    lines.append(f"memory: [{', '.join(memory[:-1])} and {memory[-1]} bytes per point]")
     return lines
 
 

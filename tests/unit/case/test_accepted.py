@@ -142,7 +142,7 @@ def column(section, header, number=0):
     [
         ("cases.md", "# Cases and output", "`solver`", accepted.SOLVERS),
         ("cases.md", '## Advection: `solver = "advection"`', "strategy", accepted.STRATEGIES),
-        ("equations.md", "## Models that come along", "model", accepted.MODELS),
+        ("equations.md", "## Built-in models", "model", accepted.MODELS),
         (
             "equations.md",
             "## Beginning and driving",
