@@ -292,7 +292,7 @@ class GridBoxes(Sequence[Box]):
 
     def common_parts(self, box: Box) -> list[tuple[int, Box]]:
         """Return the intersections of ranks' boxes with a box, in order of ranks."""
-        found: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
+        ranges_of_ranks: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
         axes = zip(self.shape, self.grid, self._units, box.start, box.stop, strict=True)
         for size, parts, unit, low, high in axes:
             low, high = max(low, 0), min(high, size)
@@ -301,12 +301,12 @@ class GridBoxes(Sequence[Box]):
             first, last = (_part_of(size, parts, one, unit) for one in (low, high - 1))
             bounds = [_bound(size, parts, part, unit) for part in range(first + 1, last + 1)]
             ranges = list(zip(range(first, last + 1), [low, *bounds], [*bounds, high], strict=True))
-            found = [
+            ranges_of_ranks = [
                 (rank * parts + part, (*start, begin), (*stop, end))
-                for rank, start, stop in found
+                for rank, start, stop in ranges_of_ranks
                 for part, begin, end in ranges
             ]
-        return [(rank, Box(start, stop)) for rank, start, stop in found]
+        return [(rank, Box(start, stop)) for rank, start, stop in ranges_of_ranks]
 
 
 def common_parts(boxes: Sequence[Box], box: Box) -> Iterable[tuple[int, Box]]:

@@ -114,11 +114,11 @@ def three_numbers(name: str, values: Any) -> tuple[float, float, float]:
 def three_counts(values: Any) -> tuple[int, int, int] | None:
     """Return three positive whole numbers as a tuple; None if they are something else."""
     try:
-        given = tuple(values)
-        counts = tuple(map(operator.index, given))
+        items = tuple(values)
+        counts = tuple(map(operator.index, items))
     except TypeError:
         return None
-    if len(counts) != 3 or min(counts) < 1 or any(isinstance(one, bool) for one in given):
+    if len(counts) != 3 or min(counts) < 1 or any(isinstance(item, bool) for item in items):
         return None
     z, y, x = counts
     return z, y, x
@@ -257,15 +257,15 @@ class KnownAttributes:
 
 def _is_setter(owner: object, name: str) -> bool:
     """Return whether a class does something when an attribute is set, or a user's class has it."""
-    found = inspect.getattr_static(type(owner), name, _MISSING)
-    if isinstance(found, property):
-        return found.fset is not None
-    if hasattr(type(found), "__set__"):
+    attribute = inspect.getattr_static(type(owner), name, _MISSING)
+    if isinstance(attribute, property):
+        return attribute.fset is not None
+    if hasattr(type(attribute), "__set__"):
         return True
     of_users = itertools.takewhile(
-        lambda one: not one.__module__.startswith("slipstream."), type(owner).__mro__
+        lambda kind: not kind.__module__.startswith("slipstream."), type(owner).__mro__
     )
-    return any(name in vars(one) or name in _declared(one) for one in of_users)
+    return any(name in vars(kind) or name in _declared(kind) for kind in of_users)
 
 
 def _is_new(owner: object, name: str) -> bool:

@@ -378,10 +378,10 @@ class ArrayValues(PointValues):
         planes = np.zeros(layout.shape[0])
         if how in ("max", "min"):
             # Several ranks may have parts of one plane.
-            own = value() if part.size else np.zeros(0)
+            extremes = value() if part.size else np.zeros(0)
             extreme = np.max if how == "max" else np.min
             worst = -np.inf if how == "max" else np.inf
-            mine = float(extreme(own)) if own.size else worst
+            mine = float(extreme(extremes)) if extremes.size else worst
             op = np.maximum if how == "max" else np.minimum  # which keep not-a-number
             return mine if self._comm is None else float(self._comm.allreduce(mine, op=op))
         if part.size:
@@ -417,21 +417,21 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
         near, factors = _nearest_four(line, size, along, name == layout.walls)
         if axis == 1 and (slide := layout.slide()):
             along_x = along_x - slide * (near // size)
-        own = near % size - box.start[axis]
-        is_mine = (own >= 0) & (own < box.shape[axis])
-        indices.append(np.where(is_mine, own, 0))
-        weights.append(np.where(is_mine, factors, 0.0))
-    among = [one.reshape(len(places), -1).any(axis=1) for one in weights]
-    mine = np.flatnonzero(np.logical_and.reduce(among))
-    for first in range(0, len(mine), _PLACES_AT_ONCE):
-        chosen = mine[first : first + _PLACES_AT_ONCE]
-        k, j, i = (one[chosen] for one in indices)
+        local = near % size - box.start[axis]
+        is_inside = (local >= 0) & (local < box.shape[axis])
+        indices.append(np.where(is_inside, local, 0))
+        weights.append(np.where(is_inside, factors, 0.0))
+    among = [factors.reshape(len(places), -1).any(axis=1) for factors in weights]
+    inside = np.flatnonzero(np.logical_and.reduce(among))
+    for first in range(0, len(inside), _PLACES_AT_ONCE):
+        chosen = inside[first : first + _PLACES_AT_ONCE]
+        k, j, i = (values[chosen] for values in indices)
         around = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None]]
-        found = on_host(around)
-        found = np.einsum("fn...i,n...i->fn...", found, weights[2][chosen][:, None])
-        for one in (weights[1], weights[0]):
-            found = np.einsum("fn...i,ni->fn...", found, one[chosen])
-        result[chosen] = found.T
+        samples = on_host(around)
+        samples = np.einsum("fn...i,n...i->fn...", samples, weights[2][chosen][:, None])
+        for values in (weights[1], weights[0]):
+            samples = np.einsum("fn...i,ni->fn...", samples, values[chosen])
+        result[chosen] = samples.T
     return result
 
 

@@ -24,9 +24,14 @@ from pathlib import Path
 from slipstream.engine.errors import RunError
 from slipstream.engine.text import printable
 
-# Sizes in bytes, ages in seconds.
-MOST_BYTES, LONGEST_UNUSED = 512 << 20, 180 * 86400.0
-_BETWEEN_PRUNINGS, _LEFT_OVER = 86400.0, 86400.0
+# The most bytes of the folder.
+MOST_BYTES = 512 << 20
+# The seconds after which an unused entry is removed.
+LONGEST_UNUSED = 180 * 86400.0
+# The seconds between two prunings.
+_BETWEEN_PRUNINGS = 86400.0
+# The seconds after which an unused lock or scratch file is left over from a process that ended.
+_LEFT_OVER = 86400.0
 # An entry that was used a moment ago may be about to be loaded.
 _MOMENT = 3600.0
 _PRUNED = "pruned"
@@ -82,10 +87,10 @@ def _candidates() -> list[Path]:
 def _made(folder: Path) -> str:
     """Make a folder, and those above it, if need be; return why that failed."""
     try:
-        for one in (*reversed(folder.parents), folder):
-            if not one.exists():
+        for path in (*reversed(folder.parents), folder):
+            if not path.exists():
                 # Not as `parents=True` makes them: with those rights that the umask leaves.
-                one.mkdir(mode=0o700, exist_ok=True)
+                path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         return error.strerror or str(error)
     return "" if os.access(folder, os.W_OK) else "it cannot be written"

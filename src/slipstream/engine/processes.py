@@ -87,8 +87,10 @@ _SECONDS_TO_LEAVE_TOGETHER = 5.0
 _SECONDS_TO_START = 30.0
 # For how long the last errors of ranks are read when their launcher has ended.
 _SECONDS_TO_READ = 2.0
-# How often ranks look whether their launcher lives, and how long they may take to end without it.
-_SECONDS_BETWEEN_LOOKS, _SECONDS_WITHOUT_LAUNCHER = 0.5, 60.0
+# How often ranks look whether their launcher lives.
+_SECONDS_BETWEEN_LOOKS = 0.5
+# How long ranks may take to end without their launcher.
+_SECONDS_WITHOUT_LAUNCHER = 60.0
 _PR_SET_PDEATHSIG = 1
 
 _launcher_is_dead = threading.Event()
@@ -248,12 +250,12 @@ def find_mpiexec() -> str:
 
     Raises `InputError` if there is none, or mpi4py is not installed.
     """
-    own = Path(sys.executable).with_name("mpiexec")
-    found = str(own) if os.access(own, os.X_OK) else shutil.which("mpiexec")
-    if found is None or importlib.util.find_spec("mpi4py") is None:
-        missing = "mpiexec" if found is None else "mpi4py"
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+    if launcher is None or importlib.util.find_spec("mpi4py") is None:
+        missing = "mpiexec" if launcher is None else "mpi4py"
         raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
-    return found
+    return launcher
 
 
 def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -389,9 +391,16 @@ def _hand_over_status(status: int) -> int:
 # 20 us of each single step.
 _set_handler: Callable[[int, Any], Any] = _signal.signal
 
-# Of the time that writing has taken at most; of the whole while none has been written; of all.
-_MORE, _UNKNOWN, _MARGIN = 1.5, 0.1, 0.05
-_MOST_UNKNOWN, _MOST_MARGIN = 60.0, 1.0
+# The time reserved for writing, over the longest that it has taken.
+_MORE = 1.5
+# The time reserved for a first checkpoint, over the whole time.
+_UNKNOWN = 0.1
+# The most seconds reserved for a first checkpoint.
+_MOST_UNKNOWN = 60.0
+# The margin, over the whole time.
+_MARGIN = 0.05
+# The most seconds of margin.
+_MOST_MARGIN = 1.0
 # Steps that a GPU may be given before the host looks at the clock again.
 _STEPS_UNDER_WAY = 34
 
@@ -441,12 +450,12 @@ class Interruption:
 
     def requested(self, *wishes: bool) -> tuple[bool, ...]:
         """Return whether any rank was asked to stop, and has each of these wishes. Collective."""
-        mine = self._first_at is not None, *wishes
+        flags_here = self._first_at is not None, *wishes
         if self._comm is None:
-            return mine
+            return flags_here
         from mpi4py import MPI
 
-        flags = np.array(mine, dtype=np.int32)
+        flags = np.array(flags_here, dtype=np.int32)
         self._comm.Allreduce(MPI.IN_PLACE, flags, op=MPI.MAX)
         return tuple(map(bool, flags))
 

@@ -63,7 +63,7 @@ class StepTraffic:
     launches: float = 0.0
     host_calls: float = 0.0
 
-    def note(self, node: Node, place: RankPlace) -> None:
+    def note(self, node: Node, rank_place: RankPlace) -> None:
         """Add what a node moves."""
         sender: Any = node.transfer or node.operation
         if node.operation is not None:
@@ -73,7 +73,7 @@ class StepTraffic:
             self.exchanges += 1
             self.relayed_bytes += getattr(sender, "relayed_bytes", 0)
             messages = sender.messages()
-            alike = Counter((place.is_near(peer), size) for peer, size in messages)
+            alike = Counter((rank_place.is_near(peer), size) for peer, size in messages)
             for (is_near, size), count in alike.items():
                 self._note_message(is_near, size, count)
             self._note_sent({size: n for (is_near, size), n in alike.items() if not is_near})
@@ -83,7 +83,7 @@ class StepTraffic:
         elif node.transfer or node.lane in HANDSHAKE_LANES:
             self.exchanges += node.lane != "signal" and node.label.endswith(": wait")
         else:
-            self._note_work(node, place)
+            self._note_work(node, rank_place)
 
     def _note_sent(self, sizes: Mapping[int, int]) -> None:
         """Add messages of one exchange to other nodes: how many there are of each size."""
@@ -101,38 +101,38 @@ class StepTraffic:
             self.off_node_messages += count
             self.message_bytes = max(self.message_bytes, size)
 
-    def _note_work(self, node: Node, place: RankPlace) -> None:
+    def _note_work(self, node: Node, rank_place: RankPlace) -> None:
         is_gpu = node.device.kind != "cpu"
-        own, crossing = 0.0, [0.0, 0.0]
+        moved, crossing = 0.0, [0.0, 0.0]
         for is_written, arrays in enumerate((node.reads, node.writes)):
             for array in arrays:
                 where = place_of(array)
                 if where == PEER:
                     owner = cast(NotingDevice, node.device).memory.owner_of(array)
-                    is_near = place.is_near(owner)
+                    is_near = rank_place.is_near(owner)
                     self._note_message(is_near, array.nbytes)
                     self._note_sent({} if is_near else {array.nbytes: 1})
                 if is_gpu and (where == HOST or where == PEER and node.category == "copy"):
                     crossing[is_written] += array.nbytes
                 elif where in (DEVICE, HOST):
-                    own += array.nbytes
+                    moved += array.nbytes
         self.bus_in_bytes += crossing[0]
         self.bus_out_bytes += crossing[1]
         if node.category == "communication":
             return
-        own = own if node.moves is None else sum(node.moves)
+        moved = moved if node.moves is None else sum(node.moves)
         if not is_gpu:
-            self.host_bytes += own
+            self.host_bytes += moved
         elif not any(crossing):
-            self.memory_bytes += own
+            self.memory_bytes += moved
 
 
-def traffic_of(nodes: Iterable[Node], place: RankPlace) -> StepTraffic:
+def traffic_of(nodes: Iterable[Node], rank_place: RankPlace) -> StepTraffic:
     """Return what a rank moves by nodes that were recorded on noting devices."""
-    found = StepTraffic()
+    traffic = StepTraffic()
     for node in nodes:
-        found.note(node, place)
-    return found
+        traffic.note(node, rank_place)
+    return traffic
 
 
 def traffic_of_step(
@@ -148,7 +148,7 @@ def traffic_of_step(
 
     `record` gets the device and what notes its exchanges, of arrays on the device or on its host.
     """
-    place = RankPlace(rank, ranks, ranks)
+    rank_place = RankPlace(rank, ranks, ranks)
     home = device.home if is_on_host else device
-    exchange = noting_grid(transport, place, home, None, grid)
-    return traffic_of(record(device, exchange).nodes, place)
+    exchange = noting_grid(transport, rank_place, home, None, grid)
+    return traffic_of(record(device, exchange).nodes, rank_place)

@@ -136,8 +136,10 @@ def _allow(stream: Any) -> Any:
     )
 
 
-# The part of a run whose categories of work are known, and what no part or category has.
-STEPPING, REST = "time steps", "waiting and the rest"
+# The part of a run whose categories of work are known.
+STEPPING = "time steps"
+# The time that belongs to no part and no category.
+REST = "waiting and the rest"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -189,6 +191,6 @@ def inner_times(seconds: float, timers: Mapping[str, float]) -> list[tuple[str, 
 
     Categories overlap where communication hides behind work: then nothing is left.
     """
-    inner = sorted(timers.items(), key=lambda one: -one[1])
+    inner = sorted(timers.items(), key=lambda item: -item[1])
     rest = seconds - sum(timers.values())
     return [*inner, (REST, rest)] if inner and rest > 0 else inner

@@ -33,9 +33,12 @@ REPETITIONS = {"quick": 5, "full": 11}
 # Seconds after which no further candidate is begun, or multiples of the best time if that is more.
 SECONDS = {"quick": 10.0, "full": 15.0}
 BEST_TIMES = 100
-# A candidate is dropped if its best run is this many times as long as the best candidate: after the
-# first run, after some, and before its options are combined with others.
-DROP_AT_ONCE, DROP = 4.0, 1.5
+# A candidate is dropped after its first runs if its best run is this many times as long as the best
+# candidate.
+DROP_AT_ONCE = 4.0
+# The same after more runs, and before its options are combined with others.
+DROP = 1.5
+# The number of runs after which `DROP` applies.
 _RUNS_TO_DROP = 3
 
 
@@ -81,9 +84,9 @@ def medians(
             elapsed = time.perf_counter() - start
             if repetition:
                 samples[name].append(elapsed)
-    mine: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
-    everyone = [mine] if comm is None else comm.allgather(mine)
-    return {name: max(one[name] for one in everyone) for name in mine}
+    local: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
+    everyone = [local] if comm is None else comm.allgather(local)
+    return {name: max(ranks_medians[name] for ranks_medians in everyone) for name in local}
 
 
 class Times(dict[Candidate, float]):

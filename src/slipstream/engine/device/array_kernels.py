@@ -112,7 +112,10 @@ SUMS = 64
 DIGEST_BITS = 53
 # Particles that a row of threads adds, as in `engine/kernels/state_digest.hpp`.
 _TOGETHER = 256
-_MIX, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+# The factor that mixes the bits of a sum.
+_MIX = 0x9E3779B97F4A7C15
+# All bits of a sum.
+_ALL = (1 << 64) - 1
 
 
 def digest_kernel(device: Device, dtype: np.dtype) -> Kernel:

@@ -491,24 +491,24 @@ def _rectangles(target: Array, source: Array) -> list[tuple[int, ...]]:
     shape, strides = merged_axes(target, source)
     if 0 in shape:
         return []
-    if all(own[-1] == target.itemsize for own in strides):
+    if all(steps[-1] == target.itemsize for steps in strides):
         width, shape, strides = shape[-1] * target.itemsize, shape[:-1], [s[:-1] for s in strides]
     else:
         width = target.itemsize
     # The longest axis makes the rows of rectangles; where its steps are too long, each has one.
     usable = [
-        n if max(own[i] for own in strides) <= _LONGEST_ROW else 0 for i, n in enumerate(shape)
+        n if max(steps[i] for steps in strides) <= _LONGEST_ROW else 0 for i, n in enumerate(shape)
     ]
     rows = int(np.argmax(usable)) if any(usable) else None
     looped = [range(1 if axis == rows else n) for axis, n in enumerate(shape)]
     height, pitches = (
-        (1, (width, width)) if rows is None else (shape[rows], [own[rows] for own in strides])
+        (1, (width, width)) if rows is None else (shape[rows], [steps[rows] for steps in strides])
     )
     result: list[tuple[int, ...]] = []
     for index in itertools.product(*looped):
         to, of = (
-            address_of(array) + sum(i * step for i, step in zip(index, own, strict=True))
-            for array, own in zip((target, source), strides, strict=True)
+            address_of(array) + sum(i * step for i, step in zip(index, steps, strict=True))
+            for array, steps in zip((target, source), strides, strict=True)
         )
         for low in range(0, width, _LONGEST_ROW):
             length = min(_LONGEST_ROW, width - low)

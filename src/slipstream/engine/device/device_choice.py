@@ -63,15 +63,17 @@ def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:
     They share as few as they can: in turn, where all see the same. Raises `InputError` if ranks
     would have the same one while another is idle.
     """
-    taken: dict[str, list[int]] = {gpu: [] for gpus in seen for gpu in gpus}
+    ranks_of_gpu: dict[str, list[int]] = {gpu: [] for gpus in seen for gpu in gpus}
     chosen = [0] * len(seen)
     # Who sees few has less of a choice.
     for rank in sorted(range(len(seen)), key=lambda rank: len(seen[rank])):
         if seen[rank]:
-            chosen[rank] = min(range(len(seen[rank])), key=lambda n: len(taken[seen[rank][n]]))
-            taken[seen[rank][chosen[rank]]].append(rank)
-    shared = {gpu: ranks for gpu, ranks in taken.items() if len(ranks) > 1}
-    idle = [gpu for gpu, ranks in taken.items() if not ranks]
+            chosen[rank] = min(
+                range(len(seen[rank])), key=lambda n: len(ranks_of_gpu[seen[rank][n]])
+            )
+            ranks_of_gpu[seen[rank][chosen[rank]]].append(rank)
+    shared = {gpu: ranks for gpu, ranks in ranks_of_gpu.items() if len(ranks) > 1}
+    idle = [gpu for gpu, ranks in ranks_of_gpu.items() if not ranks]
     if shared and idle:
         gpu, ranks = next(iter(shared.items()))
         raise InputError(
@@ -115,13 +117,13 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     if first.kind == "cpu":
         alike = first.tiled_transforms()
         threads = thread_count()
-        others = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
-        return [first, *others]
-    found = cuda_device_count()
-    if count > found:
-        raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
+        copies = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
+        return [first, *copies]
+    available = cuda_device_count()
+    if count > available:
+        raise InputError(f"streaming: devices is {count}; this node has {available} GPUs")
     # The one that is opened last is CuPy's current device: the first.
-    ordinals = [(local_rank * count + i) % found for i in range(count)]
+    ordinals = [(local_rank * count + i) % available for i in range(count)]
     opened = [_gpu(ordinal) for ordinal in reversed(ordinals)]
     return [*reversed(opened)]
 

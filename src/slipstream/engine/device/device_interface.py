@@ -58,12 +58,12 @@ def merged_axes(first: Array, second: Array) -> tuple[list[int], list[list[int]]
             continue
         if shape and all(o[-1] == size * s for o, s in zip(strides, steps, strict=True)):
             shape[-1] *= size
-            for own, step in zip(strides, steps, strict=True):
-                own[-1] = step
+            for axis_steps, step in zip(strides, steps, strict=True):
+                axis_steps[-1] = step
             continue
         shape.append(size)
-        for own, step in zip(strides, steps, strict=True):
-            own.append(step)
+        for axis_steps, step in zip(strides, steps, strict=True):
+            axis_steps.append(step)
     if not shape:
         return [1], [[first.itemsize], [second.itemsize]]
     return shape, strides

@@ -16,10 +16,15 @@ import numpy as np
 
 from slipstream.engine.device.device_interface import BlockLaunch
 
-# Hopper: a multiprocessor has 228 KiB; the system takes one for each block.
+# The limits of Hopper. Bytes of shared memory per block: the system takes one KiB of each.
 SHARED_LIMIT = 227 * 1024
-MULTIPROCESSORS, BLOCKS_PER_MULTIPROCESSOR = 132, 32
+# Multiprocessors of a GPU.
+MULTIPROCESSORS = 132
+# The most blocks on a multiprocessor at a time.
+BLOCKS_PER_MULTIPROCESSOR = 32
+# Bytes of shared memory of a multiprocessor.
 _SHARED_PER_MULTIPROCESSOR = 228 * 1024
+# Registers of a multiprocessor.
 _REGISTERS = 65536
 
 _RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)

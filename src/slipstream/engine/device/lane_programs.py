@@ -85,12 +85,12 @@ class HostCall:
 
     def packed(self) -> PackedCall:
         """Return the call in the form that compiled code takes, if it can make it."""
-        integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
+        integers = [value.value or 0 for value in self._values if not isinstance(value, _FLOATS)]
         room = next(size for size in _INTEGERS if len(integers) <= size)
         content = b""
         if len(integers) < len(self._values):
-            reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
-            content = b"".join(one.ljust(8, b"\0") for one in reals)
+            reals = (bytes(value) for value in self._values if isinstance(value, _FLOATS))
+            content = b"".join(value.ljust(8, b"\0") for value in reals)
         integers += [0] * (room - len(integers))
         return PackedCall(integers, content.ljust(8 * _REALS, b"\0"))
 
@@ -100,10 +100,18 @@ def address_of_function(function: Any) -> int:
     return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 
-# As in `lane_program.hpp`: kinds of items, their fields, the spacing of counters, and the number of
-# floating-point numbers that calls are given.
-_CALL, _WAIT, _RAISE = range(3)
-_FIELDS, _STRIDE, _REALS = 7, 16, 8
+# Constants as in `lane_program.hpp`. An item that calls a function.
+_CALL = 0
+# An item that waits for a counter.
+_WAIT = 1
+# An item that raises a counter.
+_RAISE = 2
+# The number of fields of an item.
+_FIELDS = 7
+# The spacing of counters.
+_STRIDE = 16
+# The number of floating-point arguments of a call.
+_REALS = 8
 
 
 @dataclass(frozen=True)
@@ -223,12 +231,12 @@ class LanePrograms:
 
     def intervals(self) -> dict[int, tuple[float, float]]:
         """Return when each operation ran in a timed run, in seconds of `time.perf_counter`."""
-        found = []
+        intervals = []
         for part in itertools.chain(*self._lanes):
-            for place, number in part.numbers.items():
-                start, stop = part.times[place] * 1e-9
-                found.append((number, (float(start), float(stop))))
-        return dict(sorted(found))
+            for item, number in part.numbers.items():
+                start, stop = part.times[item] * 1e-9
+                intervals.append((number, (float(start), float(stop))))
+        return dict(sorted(intervals))
 
     def _run_lane(self, parts: Sequence[_Part], timed: bool, stream: Stream) -> None:
         try:
@@ -357,16 +365,16 @@ class _CompiledPart(_Part):
             np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
         )
         integers, reals = (address_of(array) for array in self.arguments)
-        for place, (_, packed) in self._calls.items():
-            self._items[place][2], self._items[place][4] = integers, reals
+        for item, (_, packed) in self._calls.items():
+            self._items[item][2], self._items[item][4] = integers, reals
             integers += 8 * len(packed.integers)
             reals += len(packed.reals)
         items = np.array(self._items, np.int64)
-        made = {place: call for place, (call, _) in self._calls.items()}
+        made = {item: call for item, (call, _) in self._calls.items()}
 
         def fill_addresses() -> None:
-            for place, call in made.items():
-                items[place, 1] = call.address
+            for item, call in made.items():
+                items[item, 1] = call.address
 
         self.fill = fill_addresses
         self.times = times = np.zeros((len(items), 2), np.int64)

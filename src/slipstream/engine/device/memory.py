@@ -57,15 +57,15 @@ def note(array: Allocated) -> Allocated:
     return array
 
 
-def note_owned(owner: Any, place: str, size: int) -> None:
+def note_owned(owner: Any, kind: str, size: int) -> None:
     """Count bytes on the "host" or a "device" for as long as their owner lives, if a meter runs."""
     meter = getattr(_running, "meter", None)
     if meter is None:
         return
     if len(meter.taken) > 2 * meter.pruned + _FEW:
-        meter.taken = [one for one in meter.taken if one[0]() is not None]
+        meter.taken = [entry for entry in meter.taken if entry[0]() is not None]
         meter.pruned = len(meter.taken)
-    meter.taken.append((weakref.ref(owner), place, size))
+    meter.taken.append((weakref.ref(owner), kind, size))
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -76,7 +76,10 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 # Bytes whose pages one thread touches before it takes the next.
 _TOUCHED = 64 << 20
 _FAILED = ctypes.c_void_p(-1).value
-_FIXED, _RESERVE = 0x10, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+# The flag MAP_FIXED, which maps at an address.
+_FIXED = 0x10
+# The flags of private memory that belongs to no file.
+_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 def map_file(file: int, size: int, address: int | None = None, offset: int = 0) -> int:
@@ -100,12 +103,12 @@ def reserve(size: int) -> int:
 
 
 def _map(address: int | None, size: int, access: int, how: int, file: int, offset: int) -> int:
-    found: int | None = _libc.mmap(address, size, access, how, file, offset)
-    if found is None or found == _FAILED:
+    mapped: int | None = _libc.mmap(address, size, access, how, file, offset)
+    if mapped is None or mapped == _FAILED:
         number = ctypes.get_errno() or errno.ENOMEM
         kind = MemoryError if number == errno.ENOMEM else OSError
         raise kind(number, f"mapping {size} bytes of shared memory: {os.strerror(number)}")
-    return found
+    return mapped
 
 
 def new_memory(size: int) -> np.ndarray:

@@ -30,10 +30,21 @@ from slipstream.engine.device.device_interface import (
 from slipstream.engine.device.memory import note_owned
 from slipstream.engine.errors import InputError
 
-# Where memory is: of the device, of the host, of other ranks of the node; or a core's cache.
-DEVICE, HOST, PEER, CACHE = range(4)
-# Addresses that no processor maps: whoever touches one by mistake gets no memory of another array.
-_FIRST_ADDRESS, _ZONE_BITS, _ALIGNMENT = 1 << 62, 56, 4096
+# Memory of the device.
+DEVICE = 0
+# Memory of the host.
+HOST = 1
+# Memory of other ranks of the node.
+PEER = 2
+# A core's cache.
+CACHE = 3
+# The lowest address of an array. No processor maps it, so that whoever touches such an address by
+# mistake gets no memory of another array.
+_FIRST_ADDRESS = 1 << 62
+# The bits of an address within one of these kinds of memory.
+_ZONE_BITS = 56
+# The bytes to which addresses are aligned.
+_ALIGNMENT = 4096
 # The most bytes that an array of NumPy can have.
 _MOST_BYTES = (1 << 63) - 1
 
@@ -70,21 +81,21 @@ class NotedMemory:
         self._owners: list[int] = []
 
     def empty(
-        self, shape: tuple[int, ...], dtype: Any, place: int, owner: int | None = None
+        self, shape: tuple[int, ...], dtype: Any, zone: int, owner: int | None = None
     ) -> NotedArray:
         """Return an array at addresses that no other one has; another rank may be its owner."""
         shape, dtype = tuple(map(int, shape)), np.dtype(dtype)
-        address = self._used[place]
+        address = self._used[zone]
         size = math.prod(shape) * dtype.itemsize
         if size > _MOST_BYTES:
             raise InputError(f"an array of shape {shape} is larger than any memory")
-        self._used[place] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        if place == PEER:
+        self._used[zone] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        if zone == PEER:
             self._starts.append(address)
             self._owners.append(owner or 0)
         memory = _Address(address, shape, dtype)
         if owner is None:
-            note_owned(memory, "device" if place == DEVICE else "host", size)
+            note_owned(memory, "device" if zone == DEVICE else "host", size)
         return np.asarray(memory).view(NotedArray)
 
     def owner_of(self, array: Array) -> int:

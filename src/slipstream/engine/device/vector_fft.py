@@ -63,9 +63,9 @@ def plan(
         return lambda stream: None
     pair = source, target
     contiguous = [
-        k for k in range(source.ndim) if all(one.strides[k] == one.itemsize for one in pair)
+        k for k in range(source.ndim) if all(array.strides[k] == array.itemsize for array in pair)
     ]
-    is_whole = all(stride % one.itemsize == 0 for one in pair for stride in one.strides)
+    is_whole = all(stride % array.itemsize == 0 for array in pair for stride in array.strides)
     if not contiguous or not is_whole:
         return _through_copies(device, source, target, axis, forward, kind, scale)
     along = contiguous[-1]
@@ -95,7 +95,7 @@ def plan(
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [is_real, *sizes, source.shape[along]]
             after, called = _NO_TABLES, functions
-        steps = [one[side] // units[side] for side in (0, 1) for _, one in axes]
+        steps = [axis_steps[side] // units[side] for side in (0, 1) for _, axis_steps in axes]
         arguments = [*form, *steps, *after]
         kept = source, target, turns
         calls.append(_call(kernel, length, first, second, arguments, called, kept))
@@ -139,10 +139,10 @@ def _parts(pair: tuple[Array, Array], inner: set[int]) -> Iterator[tuple[int, in
     most = 4 - max(1, len(inner))
     before, within = outer[: max(0, len(outer) - most)], outer[-most:]
     within = [(1, (0, 0))] * (most - len(within)) + within
-    for place in itertools.product(*(range(n) for n, _ in before)):
+    for index in itertools.product(*(range(n) for n, _ in before)):
         first, second = (
             address_of(array)
-            + sum(i * strides[number] for i, (_, strides) in zip(place, before, strict=True))
+            + sum(i * strides[number] for i, (_, strides) in zip(index, before, strict=True))
             for number, array in enumerate(pair)
         )
         yield first, second, within
@@ -299,10 +299,10 @@ def _put_addresses(
     call: HostCall, table: np.ndarray, functions: Sequence[Operation | None]
 ) -> None:
     """Have the addresses of functions put at the end of a table once they are compiled."""
-    called = [one if isinstance(one, HostCall) else None for one in functions]
+    called = [function if isinstance(function, HostCall) else None for function in functions]
 
     def put() -> None:
-        table[-len(called) :] = [one.address if one else 0 for one in called]
+        table[-len(called) :] = [function.address if function else 0 for function in called]
 
     if any(called):
         call.fill_later(put)
@@ -338,12 +338,12 @@ class _Length:
             entries = [*self._passes(n, radices, real), *[0] * 7]
         else:
             by = next(m for m in itertools.count(2 * n - 1) if max(_primes(m)) <= 7)
-            tables = [self._keep(one) for one in _chirp(n, by, real)]
+            tables = [self._keep(table) for table in _chirp(n, by, real)]
             entries = [n, *[0] * 4, *self._passes(by, _radices(by), real), *tables]
         factors = [0, 0, 0]
         if kind != "fft":
             complex_type = np.result_type(real, np.complex64)
-            both = (one.astype(complex_type) for one in fourier_factors(kind, points))
+            both = (table.astype(complex_type) for table in fourier_factors(kind, points))
             factors = [points, *map(self._keep, both)]
         self.plan = np.array([*entries, *factors], np.int64)
 

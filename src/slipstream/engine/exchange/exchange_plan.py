@@ -108,10 +108,10 @@ class ExchangePlan:
         """
 
         def cut(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-            parts = ((one, one.box.start[0], one.box.stop[0]) for one in blocks)
+            parts = ((block, block.box.start[0], block.box.stop[0]) for block in blocks)
             return tuple(
-                _range(one, max(low, first) - first, min(high, last) - first)
-                for one, first, last in parts
+                _range(block, max(low, first) - first, min(high, last) - first)
+                for block, first, last in parts
                 if max(low, first) < min(high, last)
             )
 
@@ -143,12 +143,12 @@ def ranges_of(blocks: Iterable[Block]) -> list[tuple[int, int]]:
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges in order, with adjacent ranges joined."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for low, high in ranges:
-        if found and found[-1][1] == low:
-            low = found.pop()[0]
-        found.append((low, high))
-    return found
+        if result and result[-1][1] == low:
+            low = result.pop()[0]
+        result.append((low, high))
+    return result
 
 
 def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Array]:

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 _TAGS = 32000
 # The number of polls between a waiting rank's checks for failures on other ranks.
 _LOOK = 16
-# The most messages in flight in each direction.
-PERSISTENT, FLYING = 512, 64
+# The most messages of an exchange that are persistent requests.
+PERSISTENT = 512
+# The most other messages in flight in each direction.
+FLYING = 64
 # Smaller blocks of an exchange join those of its other arrays, in one message to a peer. MPI
 # packs what its datatypes join: on two ranks of one node, five blocks of 15 KB took 21 us apart and
 # 40 us joined, and of 236 KB 110 and 653 us.
@@ -523,10 +525,10 @@ class Legs:
             self._add(self.sends, "gather", other, False, self._packed(sends, nodes))
             self._add(self.receives, "scatter", other, False, self._packed(receives, nodes))
             gathered = [
-                place for places in outgoing for (by, _), place in places.items() if by == other
+                span for places in outgoing for (by, _), span in places.items() if by == other
             ]
             scattered = [
-                place for places in incoming for (_, to), place in places.items() if to == other
+                span for places in incoming for (_, to), span in places.items() if to == other
             ]
             self._add(self.receives, "gather", other, True, gathered)
             self._add(self.sends, "scatter", other, True, scattered)
@@ -603,13 +605,13 @@ class _Aggregated(MpiExchange):
         dtype = self._staged[0][0].dtype
         # Ranks that only carry have no other array from which dependencies follow.
         self._scratch = [np.empty(legs.relay_size, dtype) for _ in self.pairs]
-        ranges = (one for leg in (*legs.sends, *legs.receives) for one in leg.ranges)
-        unit = max(1, math.gcd(*(number for one in ranges for number in one)))
+        ranges = (span for leg in (*legs.sends, *legs.receives) for span in leg.ranges)
+        unit = max(1, math.gcd(*(number for span in ranges for number in span)))
         element = self._byte.Create_contiguous(unit * dtype.itemsize)
         made: dict[tuple[str, bool], list[Any]] = {}
         for is_sent, some in ((False, legs.receives), (True, legs.sends)):
             for leg in some:
-                lengths, offsets = ([one[i] // unit for one in leg.ranges] for i in (1, 0))
+                lengths, offsets = ([span[i] // unit for span in leg.ranges] for i in (1, 0))
                 self._types.append(element.Create_indexed(lengths, offsets).Commit())
                 first = tag + STAGES.index(leg.stage) * len(self.pairs)
                 requests = self._persistent_of(leg, is_sent, self._types[-1], first)

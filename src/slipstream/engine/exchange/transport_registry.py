@@ -197,10 +197,10 @@ class _RankFacts(NamedTuple):
 def transport_class(name: str) -> type[Transport]:
     """Return the class of a transport, importing its module."""
     module, attribute = TRANSPORTS[name]
-    found: type[Transport] = getattr(
+    result: type[Transport] = getattr(
         import_module(f"slipstream.engine.exchange.{module}"), attribute
     )
-    return found
+    return result
 
 
 def names_on(kind: str) -> list[str]:

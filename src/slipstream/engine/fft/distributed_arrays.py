@@ -116,14 +116,14 @@ def with_halo(
         all_boxes = checked_boxes(boxes, None, ranks, "boxes")
         shape = shape_covered(all_boxes)
         reach = _for_each_axis("widths", widths, shape)
-        if not all(isinstance(one, int | np.integer) and one >= 0 for one in reach) or any(
-            one > n for one, n in zip(reach, shape, strict=True)
+        if not all(isinstance(width, int | np.integer) and width >= 0 for width in reach) or any(
+            width > n for width, n in zip(reach, shape, strict=True)
         ):
             raise InputError(
                 f"widths {widths!r}; accepted: whole numbers from 0 to the points of each axis, "
                 f"{shape}"
             )
-        ends = tuple(bool(one) for one in _for_each_axis("periodic", periodic, shape))
+        ends = tuple(bool(wraps) for wraps in _for_each_axis("periodic", periodic, shape))
         local = part_of_rank(array, all_boxes[rank])
         try:
             np.full((), fill, local.dtype)
@@ -277,10 +277,10 @@ def _with_leading(box: Box, leading: tuple[int, ...]) -> Box:
 
 
 def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    given = tuple(value) if np.iterable(value) else (value,) * len(shape)
-    if len(given) != len(shape):
+    values = tuple(value) if np.iterable(value) else (value,) * len(shape)
+    if len(values) != len(shape):
         raise InputError(f"{name} {value!r}; accepted: one, or one for each of {len(shape)} axes")
-    return given
+    return values
 
 
 def _back(result: np.ndarray, like: Array) -> Array:

@@ -755,19 +755,22 @@ class DistributedFFT(KnownAttributes):
         name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
         source = arrays.checked(source, sides[0], name)
         out = None if out is None else arrays.checked(out, sides[1], "out")
-        step_input = source if arrays.usable(source) else arrays.own(sides[0])
+        step_input = source if arrays.usable(source) else arrays.get_plan_array(sides[0])
         if out is None and self.residency == "disk":
             out = arrays.empty(sides[1])
         in_place = out is not None and arrays.usable(out)
-        step_output = out if in_place else arrays.own(sides[1])
+        step_output = out if in_place else arrays.get_plan_array(sides[1])
         if step_input is source and step_output is out:
             points, modes = (source, out) if forward else (out, source)
             if not arrays.apart(points, modes):
-                step_output = arrays.own(sides[1])
+                step_output = arrays.get_plan_array(sides[1])
         steps = self._steps[forward]
         step = steps.find(step_input, step_output)
         if step is None and not steps.has_room():
-            step_input, step_output = arrays.own(sides[0]), arrays.own(sides[1])
+            step_input, step_output = (
+                arrays.get_plan_array(sides[0]),
+                arrays.get_plan_array(sides[1]),
+            )
             step = steps.find(step_input, step_output)
         if step is None:
             graph = StepGraph(self.device)

@@ -471,15 +471,20 @@ def checked_arguments(
     real = kind.kind == "f"
     chosen = _checked_axes(axes, len(sizes))
     what_is_done = checked_kinds(kinds, chosen)
-    fourier = [a for a, one in zip(chosen, what_is_done, strict=True) if one == "fft"]
+    fourier = [
+        a for a, kind_of_axis in zip(chosen, what_is_done, strict=True) if kind_of_axis == "fft"
+    ]
     half_axis = fourier[-1] if real and fourier else None
     unpadded, sizes, widths = sizes, *padded_sizes(sizes, fourier, padding)
     modes = _modes(unpadded, sizes, fourier, truncation, real, widths is not None)
-    for axis, one in zip(chosen, what_is_done, strict=True):
-        if one == "dct1" and sizes[axis] < 2:
+    for axis, kind_of_axis in zip(chosen, what_is_done, strict=True):
+        if kind_of_axis == "dct1" and sizes[axis] < 2:
             raise InputError(f"shape {sizes}: 'dct1' of axis {axis}; accepted: at least 2 points")
     periods = [
-        [period(one, n[axis]) for axis, one in zip(chosen, what_is_done, strict=True)]
+        [
+            period(kind_of_axis, n[axis])
+            for axis, kind_of_axis in zip(chosen, what_is_done, strict=True)
+        ]
         for n in (unpadded, sizes)
     ]
     points, summed = map(math.prod, periods)

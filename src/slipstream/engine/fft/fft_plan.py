@@ -511,18 +511,18 @@ def engine_of(
 
 def noted_transform(
     device: Any,
-    place: RankPlace,
+    rank_place: RankPlace,
     shape: tuple[int, int, int],
     name: str,
     transport: Transport | None,
     **options: Any,
 ) -> StepGraph:
     """Record the forward transform of one rank of many, with a noting transport."""
-    a = checked_arguments(place.ranks, shape=shape, **options)
-    choices = Choices(name, place.ranks, SlabOptions())
-    plan = Plan(a, device, None, choices, (place.rank, transport))
+    a = checked_arguments(rank_place.ranks, shape=shape, **options)
+    choices = Choices(name, rank_place.ranks, SlabOptions())
+    plan = Plan(a, device, None, choices, (rank_place.rank, transport))
     graph = StepGraph(device)
-    physical = device.empty((1, *a.input_boxes[place.rank].shape), a.dtype)
-    spectral = device.empty((1, *a.output_boxes[place.rank].shape), a.complex_dtype)
+    physical = device.empty((1, *a.input_boxes[rank_place.rank].shape), a.dtype)
+    spectral = device.empty((1, *a.output_boxes[rank_place.rank].shape), a.complex_dtype)
     plan.record_forward(graph, physical, spectral)
     return graph

@@ -29,8 +29,10 @@ from slipstream.engine.outofcore.memory_budget import (
 from slipstream.engine.schedule import StepGraph, commit
 
 # The size in bytes of a GPU's modes from which copy engines beat transforms that store into other
-# GPUs: they are faster, but take longer to start. And the bytes of a chunk, for 4 to 8 chunks.
-_COPIED, _CHUNK = 192 << 20, 384 << 20
+# GPUs: they are faster, but take longer to start.
+_COPIED = 192 << 20
+# The bytes of a chunk, for 4 to 8 chunks.
+_CHUNK = 384 << 20
 
 # The numbers of points along the longest axis with which cuFFT's plan is faster on one GPU.
 _WHOLE = range(256, 513)
@@ -193,10 +195,10 @@ def streamed_plan(
         return plan(a.streaming)
     # A limit from the free memory differs between runs, and is not part of the key.
     memory = "free memory" if a.memory is None else f"{limit} bytes"
-    given = a.streaming.of_transform()
+    settings = a.streaming.of_transform()
     key = (
         f"{transform_key(a, devices[0])}; on the host, {memory}; "
-        f"{', '.join(f'{name} {value}' for name, value in given.items())}"
+        f"{', '.join(f'{name} {value}' for name, value in settings.items())}"
     )
     options = {
         name: values

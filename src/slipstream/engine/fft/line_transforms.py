@@ -119,7 +119,7 @@ class Shares:
         first = rank = 0
         counts = enumerate(rows.part_counts.tolist())
         for (kx, _), ranks in itertools.groupby(
-            counts, lambda one: (one[1], one[0] if places else 0)
+            counts, lambda entry: (entry[1], entry[0] if places else 0)
         ):
             count = len(list(ranks))
             offset = np.array(starts[rank : rank + count], np.int64)
@@ -462,19 +462,19 @@ class ColumnPass:
         graph: StepGraph,
         spectral: Array,
         columns: Array,
-        place: Rows | None = None,
+        rows: Rows | None = None,
         signs: Sequence[int] = (),
     ) -> None:
-        """Record spectral modes -> columns, unnormalised, in their array or another place.
+        """Record spectral modes -> columns, unnormalised, in their array or other rows.
 
-        `spectral` is (fields, kz kept, some ky, kx), and not changed. With a `place`, tables of
+        `spectral` is (fields, kz kept, some ky, kx), and not changed. With `rows`, tables of
         columns in another array, the columns are working memory, or only their shape matters.
         Between walls, `signs` is 1 for each even field and -1 for each odd one.
         """
-        if place is not None and self._work is not None:
+        if rows is not None and self._work is not None:
             columns = self._work[:, :, : columns.shape[2]]
         points = self._points(columns)
-        self.line.record(graph, self._modes(spectral), place or in_strides(points), False, points)
+        self.line.record(graph, self._modes(spectral), rows or in_strides(points), False, points)
 
     def record_forward(
         self,
@@ -558,7 +558,7 @@ class WallColumns(ColumnPass):
         graph: StepGraph,
         spectral: Array,
         columns: Array,
-        place: Rows | None = None,
+        rows: Rows | None = None,
         signs: Sequence[int] = (),
     ) -> None:
         work, factors = self._work_of(graph, columns), self._signs(signs, columns)

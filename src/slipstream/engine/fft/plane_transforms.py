@@ -277,7 +277,7 @@ class PlanePass:
         self._held, self.batch, self._ranges = chosen.planes, chosen.batch, geometry.ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         (ny, nx), x = geometry.plane_points, geometry.x_modes
-        geometries = [one.geometry for one in self._ranges]
+        geometries = [kx_range.geometry for kx_range in self._ranges]
         self._ny = ny
         self._lines = lines or [
             SharedRows(x)
@@ -285,7 +285,7 @@ class PlanePass:
             else LineTransform(device, "y", ny, complex_dtype, chosen.tiled, scratch)
             for _ in geometries
         ]
-        self._packed = [PlaneTables(device, one, self._held) for one in geometries]
+        self._packed = [PlaneTables(device, kx_geometry, self._held) for kx_geometry in geometries]
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
@@ -458,16 +458,18 @@ class PlanePass:
         for number, low in enumerate(range(first, last, size)):
             high = min(low + size, last)
             rows_read, rows_left = (
-                one.tables.of_rows(one.array, (low - one.origin) * self._ny)
-                for one in (source, target)
+                side.tables.of_rows(side.array, (low - side.origin) * self._ny)
+                for side in (source, target)
             )
             read, left = (
-                one.accessed(low - one.origin, high - one.origin) for one in (source, target)
+                side.accessed(low - side.origin, high - side.origin) for side in (source, target)
             )
             operation, written = self._bind_vectors(product, rows_read, rows_left, low, high)
-            own = graph.on(graph.device, graph.lane_of_batch(number)[1])
+            lane_graph = graph.on(graph.device, graph.lane_of_batch(number)[1])
             label = "fft x, product, fft x"
-            own.add(operation, reads=read, writes=[*left, *written], label=label, category="fft")
+            lane_graph.add(
+                operation, reads=read, writes=[*left, *written], label=label, category="fft"
+            )
         if target.record_close is not None:
             target.record_close()
 

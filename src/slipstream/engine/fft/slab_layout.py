@@ -169,10 +169,10 @@ class PlaneGeometry:
     @cached_property
     def field_size(self) -> int:
         """Elements that hold one field in either layout, on every rank."""
-        parts = [one.geometry for one in self.ranges]
+        parts = [part.geometry for part in self.ranges]
         # The first rank has the most planes.
-        planes = sum(one.plane_boxes[0].size for one in parts)
-        columns = sum(self.shape[0] * one.row * one.part_counts for one in parts)
+        planes = sum(part.plane_boxes[0].size for part in parts)
+        columns = sum(self.shape[0] * part.row * part.part_counts for part in parts)
         return max(planes, int(np.max(columns)))
 
     @cached_property
@@ -315,11 +315,11 @@ class PencilGeometry(PlaneGeometry):
     ) -> None:
         along, over = grid
         super().__init__(shape, modes, rank, along * over)
-        place, self.part = divmod(rank, over)
+        slab, self.part = divmod(rank, over)
         self.grid, self.over, kx = grid, over, modes[2].count
         low, high = split(kx, over)[self.part]
-        own = Modes(high - low, high - low, 0)
-        slabs_of_kx = SlabGeometry(shape, (*modes[:2], own), place, along, row_alignment)
+        kx_modes = Modes(high - low, high - low, 0)
+        slabs_of_kx = SlabGeometry(shape, (*modes[:2], kx_modes), slab, along, row_alignment)
         self._ranges = [KxRange(slabs_of_kx, slice(low, high), slice(None))]
         # Kernels of GPUs transform rows in pairs: no pair is divided.
         self.physical_boxes = grid_boxes(shape, (along, over, 1), units=(1, 2, 1))

@@ -42,8 +42,10 @@ from slipstream.engine.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, 
 
 # The contiguous bytes that copy engines move at the speed of the bus.
 _RUN = 48 << 10
-# The number of tiles of planes in a pass, if each has at least this many bytes.
-_PLANE_TILES, _PLANE_TILE = 32, 16 << 20
+# The number of tiles of planes in a pass, if they are large enough.
+_PLANE_TILES = 32
+# The bytes of the smallest of so many tiles.
+_SMALLEST_PLANE_TILE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class TileNeeds:
     constants: int  # bytes of other arrays, on every device
     between: int = 0  # fields that are transformed together between steps
     # Whether the points are in a user's arrays, as for a transform, and whether they are real.
-    given: bool = False
+    has_user_points: bool = False
     real: bool = True
     exchanges_on_device: bool = False  # which requires whole planes
     stored: int = 0  # inputs whose points are stored on the host
@@ -112,8 +114,8 @@ class TileNeeds:
         """Return the bytes of the columns of a tile, of all ranges."""
         return sum(self._columns(one.geometry, shape) for one in self.geometry.ranges)
 
-    def _columns(self, one: SlabGeometry, shape: TileShape) -> int:
-        nz, _, row = one.columns_shape
+    def _columns(self, geometry: SlabGeometry, shape: TileShape) -> int:
+        nz, _, row = geometry.columns_shape
         elements = self.fields * nz * shape.ky * min(row, shape.row)
         return aligned(elements * self.dtype.itemsize)
 
@@ -134,19 +136,21 @@ class TileNeeds:
         size, planes = self.dtype.itemsize, shape.planes
         if shape.kx is None or shape.rows is None:
             ny = self.geometry.plane_points[0]
-            points = self.fields if self.given else self.stored
+            points = self.fields if self.has_user_points else self.stored
             packed = aligned(points * planes * ny * self.row_bytes(padded=True))
-            for one in (of_kx.geometry for of_kx in self.geometry.ranges):
-                packed += aligned(self.fields * one.packed_size(planes) * size)
+            for part in (of_kx.geometry for of_kx in self.geometry.ranges):
+                packed += aligned(self.fields * part.packed_size(planes) * size)
             yield packed
             return
         ny, (_, ky, kx) = self.geometry.shape[1], self.geometry.spectral_shape
         # A library transforms columns along y in separate memory.
         line = LineTransform(device, "y", ny, self.dtype)
         sides = ky, ny, *([] if line.tiled else [ny])
-        yield sum(aligned(self.fields * planes * one * shape.kx * size) for one in sides)
+        yield sum(aligned(self.fields * planes * length * shape.kx * size) for length in sides)
         rows = self.fields * planes * shape.rows
-        yield aligned(rows * kx * size) + aligned(rows * self.row_bytes(padded=self.given))
+        yield aligned(rows * kx * size) + aligned(
+            rows * self.row_bytes(padded=self.has_user_points)
+        )
 
     def bytes_beside(self, shape: TileShape, device: Device, streaming: Streaming) -> int:
         """Return the bytes on a device outside the slots, without a library's scratch."""
@@ -163,7 +167,7 @@ class TileNeeds:
             geometry = self.rows_of_tile(device, shape)
             planes = geometry.planes
         what = device, geometry, self.fields, self.dtype
-        if self.given:
+        if self.has_user_points:
             return PlaneBatches.of_user(*what, self.real, planes=planes, lanes=1)
         return PlaneBatches.of_step(*what, planes, lanes=1)
 
@@ -209,21 +213,21 @@ class SlabWorker:
             self.shares = Shares(device, rows, places=rows.places)
             lines = [RowsOfShares(device, dtype, self.line.of_gpus)]
             self.column_tables, *self.mode_tables = (
-                RowTables(device, one) for one in self._tables_along_y()
+                RowTables(device, table) for table in self._tables_along_y()
             )
         self.planes = PlanePass(device, geometry, fields, dtype, batches, self.scratch, lines)
         self.columns = [
-            column_pass(one.geometry)(
+            column_pass(kx_range.geometry)(
                 device,
-                one.geometry,
+                kx_range.geometry,
                 fields,
                 dtype,
                 shape.ky,
                 self.scratch,
-                one.geometry.modes[2].count if batches.are_given else None,
+                kx_range.geometry.modes[2].count if batches.are_given else None,
                 row=shape.row,
             )
-            for one in needs.geometry.ranges
+            for kx_range in needs.geometry.ranges
         ]
 
     def _tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -243,7 +247,7 @@ class SlabWorker:
             if not self.line.tiled:
                 self._plan_along_y(slot, self.line, shape.kx)
         for size in sizes:
-            if not needs.given:
+            if not needs.has_user_points:
                 self.planes.plan(self._product, needs.inputs, needs.products, size)
                 continue
             for padded in {False, needs.real}:
@@ -257,7 +261,7 @@ class SlabWorker:
                 {needs.inputs, needs.products}, _sizes(all_ky, shape.ky), _sizes(row, width)
             ):
                 slot.clear()
-                place = slot.place((needs.fields, g.shape[0], shape.ky, width), needs.dtype)
+                place = slot.allocate((needs.fields, g.shape[0], shape.ky, width), needs.dtype)
                 columns.plan(place[:fields, :, :size, :part])
                 slot.clear()
 
@@ -269,7 +273,7 @@ class SlabWorker:
         for fields, part in itertools.product({needs.inputs, needs.products}, widths):
             for planes in _sizes(needs.geometry.planes, shape.planes):
                 slot.clear()
-                line.plan(slot.place(size_of_slot, needs.dtype)[:fields, :planes, :, :part])
+                line.plan(slot.allocate(size_of_slot, needs.dtype)[:fields, :planes, :, :part])
         slot.clear()
 
 
@@ -395,12 +399,12 @@ class SlabTiles:
         parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
         rows = g.plane_points[0]
         pairs = 2 * max(1, -(-rows // (2 * parts)))
-        unit = max(row_unit(one, rows) for one in self.devices)
+        unit = max(row_unit(device, rows) for device in self.devices)
         return TileShape(
             of_planes,
             of_ky,
             max(1, -(-row // of_row)),
-            max(1, -(-max(one.row for one in g.columns_along_y) // parts)),
+            max(1, -(-max(part.row for part in g.columns_along_y) // parts)),
             max(1, min(rows, max(unit, pairs))),
         )
 
@@ -413,7 +417,7 @@ class SlabTiles:
         if self.streaming.tiles or self.needs.exchanges_on_device:
             return count
         size = self.needs.fields * self.geometry.field_size * self.needs.dtype.itemsize
-        return max(count, min(_PLANE_TILES, size // _PLANE_TILE))
+        return max(count, min(_PLANE_TILES, size // _SMALLEST_PLANE_TILE))
 
     @property
     def _row(self) -> int:

@@ -72,7 +72,7 @@ class PackedPart:
         self._own = slice(0, last - first)
         self._is_whole = self._own.stop == row == self._g.row
         size = planes * self._g.spectral_shape[1] * row
-        self.array = slot.place((self._host.needs.fields, size), self._host.needs.dtype)
+        self.array = slot.allocate((self._host.needs.fields, size), self._host.needs.dtype)
 
     def record_in(self, fields: int) -> None:
         """Record copies from the host."""
@@ -264,10 +264,10 @@ class DividedPlanes:
             tile.record_points(fields, exchange, inward=True)
             tile.record_transform(fields, forward=True)
             tile.modes.record_out(fields, exchanges[tile.number].targets)
-        for one in exchanges:
-            one.targets.record_written(self._graph, piece.high)
+        for slab_exchange in exchanges:
+            slab_exchange.targets.record_written(self._graph, piece.high)
             if piece.is_last and closing is not None:
-                one.targets.record_close(closing, "transpose")
+                slab_exchange.targets.record_close(closing, "transpose")
 
     def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
         """Yield the tiles of a piece along y, each in the next slot."""
@@ -317,7 +317,7 @@ class LineTile:
         self._blocks = self._g.columns_along_y[number].alike(shape.planes, width)
         self._ny = self._g.shape[1]
         size = shape.planes * self._ny * width
-        self._columns = slot.place((needs.fields, size), needs.dtype)
+        self._columns = slot.allocate((needs.fields, size), needs.dtype)
 
     def record_transform(self, fields: int, forward: bool) -> None:
         """Record the transform between modes and columns along y."""
@@ -330,7 +330,7 @@ class LineTile:
             work: Any = np.broadcast_to(np.zeros((), self._dtype), size)
         else:
             held = self._blocks.planes, self._ny, self._blocks.row
-            work = self._slot.place((fields, *held), self._dtype)[:, :planes, :, :width]
+            work = self._slot.allocate((fields, *held), self._dtype)[:, :planes, :, :width]
         modes, columns = self.modes.array[:fields], self._columns[:fields]
         line.record(
             self._slot.work(self._graph),
@@ -376,7 +376,7 @@ class RowTile:
         self._held = cast(RowGeometry, slot.worker.planes.geometry)
         needs = passes.fields.needs
         size = self._held.planes * self._held.plane_points[0] * self._held.x_row
-        self._modes = slot.place((needs.fields, size), needs.dtype)
+        self._modes = slot.allocate((needs.fields, size), needs.dtype)
         # Units of rows, which are planes for a pass.
         self._units = (high - low) * (rows.stop - rows.start) // self._held.plane_points[0]
         self._all_rows = passes.pieces.geometry.plane_points[0]
@@ -422,9 +422,9 @@ class RowTile:
         on_host, host = points[:, self._low : self._high, self._rows], self._fields
         return placed_points(self._slot, on_host.shape, on_host.dtype, host.padded), on_host
 
-    def _in_units(self, place: Array) -> Array:
+    def _in_units(self, array: Array) -> Array:
         unit = self._held.plane_points[0]
-        return place.reshape(len(place), self._units, unit, place.shape[-1])
+        return array.reshape(len(array), self._units, unit, array.shape[-1])
 
     def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, Array]]:
         """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, rows)."""

@@ -307,7 +307,7 @@ class StreamedColumnTile(ColumnTile):
         columns = self._resident.columns(low)
         if columns is None:
             size = needs.fields, nz, self._ky, part.stop - part.start
-            columns = slot.place(size, needs.dtype)
+            columns = slot.allocate(size, needs.dtype)
         super().__init__(
             slot.worker.columns[kx],
             slot.work(graph),
@@ -330,7 +330,7 @@ class StreamedColumnTile(ColumnTile):
         if key not in self._parts:
             source = super().part(array)
             fields, kz, count, row = source.shape
-            part = self._slot.place((fields, kz, self._ky, row), array.dtype)[:, :, :count]
+            part = self._slot.allocate((fields, kz, self._ky, row), array.dtype)[:, :, :count]
             self._parts[key] = part
             self._sources[id(part)] = source
         return self._parts[key]
@@ -444,7 +444,7 @@ class StreamedPlaneTile(PlaneTile):
                 leaving = crossing(on_host, points, host.padded)
         elif product is not None and product.stored:
             on_host = product.points[:, self.low : self.high]
-            product = replace(product, points=slot.place(on_host.shape, on_host.dtype))
+            product = replace(product, points=slot.allocate(on_host.shape, on_host.dtype))
             leaving = on_host, product.points
         super().record(replace(task, points=points, product=product), exchanges, None)
         if leaving is not None:
@@ -475,13 +475,13 @@ class StreamedPasses:
         tiles: SlabTiles,
         comm: Comm,
         limit: int,
-        others: int,
+        reserved: int,
     ) -> None:
         self._host, self._tiles = engine, tiles
         self.devices, self.geometry = tiles.devices, engine.geometry
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
-        self.residents = self._keep(max(0, limit - self.device_bytes - others))
+        self.residents = self._keep(max(0, limit - self.device_bytes - reserved))
         needs, shape = tiles.needs, tiles.shape(self.tiles)
         self.fields = HostFields(needs, engine, self.residents, shape, tiles.home)
         if self._adds_columns and not len(engine.columns[0]):
@@ -504,10 +504,10 @@ class StreamedPasses:
         size, count = needs.column_bytes(shape), self._tiles.staying_tiles(self.tiles, left)
         most, dtype = shape.ky, needs.dtype
         kept = [
-            ResidentColumns(one.geometry, self.devices[0], needs.fields, dtype, most, count)
-            for one in needs.geometry.ranges
+            ResidentColumns(kx_range.geometry, self.devices[0], needs.fields, dtype, most, count)
+            for kx_range in needs.geometry.ranges
         ]
-        self.device_bytes += max(one.tiles for one in kept) * size
+        self.device_bytes += max(resident.tiles for resident in kept) * size
         return kept
 
     def own_columns(self, fields: int, resident: Sequence[ResidentColumns]) -> list[OwnColumns]:

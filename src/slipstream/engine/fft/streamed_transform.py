@@ -160,13 +160,13 @@ class StreamedPlan(Plan):
                 if moved[side]
             )
             memory = None if from_device else slab.exchange_memory()
-            if memory is None or need > min(one.nbytes for one in memory):
+            if memory is None or need > min(array.nbytes for array in memory):
                 memory = (
                     from_host.pack_buffer((need,), np.uint8),
                     from_host.empty((need,), np.uint8),
                 )
         (points, user_points), (modes, user_modes) = (
-            [with_fields(one[side], a.fields) for one in (ends, of_user)] for side in (0, 1)
+            [with_fields(boxes[side], a.fields) for boxes in (ends, of_user)] for side in (0, 1)
         )
         parts: list[Link] = [(slab, modes[rank].shape, a.complex_dtype)]
         if moved[0]:
@@ -217,8 +217,8 @@ def _only(boxes: Boxes) -> int | None:
     return filled[0] if len(filled) == 1 else None
 
 
-def _differ(boxes: Boxes, others: Boxes) -> bool:
-    return any(a != b and (a.size or b.size) for a, b in zip(boxes, others, strict=True))
+def _differ(boxes: Boxes, boxes_there: Boxes) -> bool:
+    return any(a != b and (a.size or b.size) for a, b in zip(boxes, boxes_there, strict=True))
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class StreamedSlabs(Part):
         self._fields, dtype, self._swapped = a.fields, a.complex_dtype, swapped
         self._point_bytes = a.dtype.itemsize
         tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + geometry.plane_points[1])
-        if all(one.kind == "cpu" for one in devices):
+        if all(device.kind == "cpu" for device in devices):
             tables = 0
         needs = TileNeeds(
             geometry=geometry,
@@ -325,7 +325,7 @@ class StreamedSlabs(Part):
             spectral=1,
             reals=0,
             constants=tables,
-            given=True,
+            has_user_points=True,
             real=a.real,
             exchanges_on_device=transport is not None and streaming.from_device,
         )
@@ -353,7 +353,8 @@ class StreamedSlabs(Part):
         self.all_stays &= passes.resident.ky == geometry.most_ky
         most = tiles.shape(passes.tiles).ky
         self._nothing = [
-            ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in geometry.ranges
+            ResidentColumns(kx_range.geometry, devices[0], 1, dtype, most, 0)
+            for kx_range in geometry.ranges
         ]
         self.exchanges = int(transport is not None)
         self.wire_elements = a.fields * geometry.off_rank_elements if transport else 0

@@ -96,9 +96,9 @@ def padded_sizes(
     """
     if padding is None:
         return tuple(sizes), None
-    given: Any = 1.5 if isinstance(padding, str) and padding == "3/2" else padding
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    factors: list[Any] = list(given) if several else [given] * len(axes)
+    wanted: Any = 1.5 if isinstance(padding, str) and padding == "3/2" else padding
+    several = isinstance(wanted, Sequence) and not isinstance(wanted, str)
+    factors: list[Any] = list(wanted) if several else [wanted] * len(axes)
     if (
         not axes
         or len(factors) != len(axes)
@@ -203,9 +203,9 @@ def in_lanes(
     # The slowest axis with an index for every lane, or the longest one.
     several = graph.lane_of_batch(0) != graph.lane_of_batch(1) and source.nbytes >= _DIVIDED
     lanes = graph.device.lanes if several else 1
-    along = next((one for one in free_axes if source.shape[one] >= lanes), None)
+    along = next((other for other in free_axes if source.shape[other] >= lanes), None)
     if along is None:
-        along = max(free_axes, key=lambda one: source.shape[one])
+        along = max(free_axes, key=lambda other: source.shape[other])
     for number, (low, high) in enumerate(split(source.shape[along], lanes)):
         lane = graph.lane_of_batch(number)[1]
         where = (*[slice(None)] * along, slice(low, high))
@@ -244,10 +244,10 @@ class Redistribution(Part):
         if memory is None:
             empty = transport.empty if transport else device.empty
             packed = empty((sizes[0],), dtype), empty((sizes[1],), dtype)
-            self.buffer_bytes = sum(one.nbytes for one in packed)
+            self.buffer_bytes = sum(array.nbytes for array in packed)
             back = packed[::-1]
         else:
-            outgoing, incoming = (one.view(dtype) for one in memory)
+            outgoing, incoming = (array.view(dtype) for array in memory)
             packed = outgoing[: sizes[0]], incoming[: sizes[1]]
             back = outgoing[: sizes[1]], incoming[: sizes[0]]
         self._ways = [

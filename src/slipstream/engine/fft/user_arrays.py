@@ -27,9 +27,10 @@ from slipstream.engine.processes import renew_in_child
 from slipstream.engine.schedule import CommittedStep
 from slipstream.engine.schedule.step_graph import ByteRegion
 
-# DLPack's device types: of host memory, pinned or not, and of GPUs by kind of device, managed or
-# not.
-_DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13)}
+# DLPack's device types of host memory, pinned or not.
+_DLPACK_HOST = (1, 3, 11)
+# DLPack's device types of GPUs by kind of device, managed or not.
+_DLPACK_GPU = {"cuda": (2, 13)}
 # The number of recent arrays that are recognised.
 _RECOGNISED = 8
 # The number of pairs of arrays for which a recorded step is kept.
@@ -40,10 +41,10 @@ _IDLE = 64
 
 def array_key(array: Array) -> Hashable:
     """Return the identity of an array: address, layout, and whether it is writable."""
-    place: Any = (
+    address: Any = (
         array.__array_interface__["data"] if isinstance(array, np.ndarray) else array.data.ptr
     )
-    return place, array.shape, array.strides, array.dtype
+    return address, array.shape, array.strides, array.dtype
 
 
 class UserArrays:
@@ -196,7 +197,7 @@ class UserArrays:
             return True
         return not ByteRegion(start, points).overlaps(ByteRegion(address_of(modes), modes))
 
-    def own(self, side: str) -> Array:
+    def get_plan_array(self, side: str) -> Array:
         """Return the plan's array on a side."""
         if side not in self.of_plan:
             with self._meter:

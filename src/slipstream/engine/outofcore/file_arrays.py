@@ -57,15 +57,15 @@ class MappedFiles:
 
     def pieces(self, address: int, size: int) -> list[tuple[OpenFile, int, int]]:
         """Return where some bytes are: files, offsets in them, and sizes."""
-        found, place = [], address - self.address + self._first
-        end, count, stripe = place + size, len(self.files), self._stripe
-        while place < end:
-            number, within = divmod(place, stripe)
-            part = min(end - place, stripe - within)
+        result, position = [], address - self.address + self._first
+        end, count, stripe = position + size, len(self.files), self._stripe
+        while position < end:
+            number, within = divmod(position, stripe)
+            part = min(end - position, stripe - within)
             offset = number // count * stripe + within
-            found.append((self.files[number % count], offset, part))
-            place += part
-        return found
+            result.append((self.files[number % count], offset, part))
+            position += part
+        return result
 
 
 # The files of this process in the order of their addresses.
@@ -84,15 +84,15 @@ def files_of(array: Any) -> MappedFiles | None:
     if not isinstance(array, np.ndarray) or not array.size:
         return None
     address = address_of(array)
-    place = bisect.bisect(_addresses, address) - 1
-    while place >= 0:
-        found = _mapped[place]()
-        if found is not None:
-            if address < found.stop:
-                return found
+    index = bisect.bisect(_addresses, address) - 1
+    while index >= 0:
+        files = _mapped[index]()
+        if files is not None:
+            if address < files.stop:
+                return files
             break
-        del _addresses[place], _mapped[place]
-        place -= 1
+        del _addresses[index], _mapped[index]
+        index -= 1
     return _file_of_user(array)
 
 
@@ -135,10 +135,10 @@ def _opened(pages: int, flags: int) -> OpenFile:
 
 
 def _close(files: Sequence[OpenFile]) -> None:
-    for one in files:
-        os.close(one.pages)
-        if one.direct is not None:
-            os.close(one.direct)
+    for file in files:
+        os.close(file.pages)
+        if file.direct is not None:
+            os.close(file.direct)
 
 
 class _FileMemory(MappedBytes):
@@ -277,13 +277,13 @@ class FileHome(HostDevice):
         return self._room("f_bavail")
 
     def _room(self, name: str) -> int:
-        found: dict[int, list[int]] = {}
+        sizes_of_drive: dict[int, list[int]] = {}
         for folder in self.folders:
             system = os.statvfs(folder)
             size = int(getattr(system, name)) * system.f_frsize
-            found.setdefault(os.stat(folder).st_dev, []).append(size)
+            sizes_of_drive.setdefault(os.stat(folder).st_dev, []).append(size)
         # Of files in turn: each folder has as much, and those of one drive share what it has.
-        return len(self.folders) * min(sizes[0] // len(sizes) for sizes in found.values())
+        return len(self.folders) * min(sizes[0] // len(sizes) for sizes in sizes_of_drive.values())
 
 
 class TileHost(HostDevice):
@@ -307,9 +307,9 @@ class TileHost(HostDevice):
 
 def file_home(folders: Sequence[str] | str | None, host: Device) -> FileHome:
     """Return the home of arrays in files; `InputError` if a folder is none. Not collective."""
-    given = [folders] if isinstance(folders, str) else list(folders or [tempfile.gettempdir()])
-    for folder in given:
+    paths = [folders] if isinstance(folders, str) else list(folders or [tempfile.gettempdir()])
+    for folder in paths:
         if not isinstance(folder, str) or not os.path.isdir(folder):
             raise InputError(f"scratch {folder!r}; accepted: a folder, or a list of folders")
     assert isinstance(host, HostDevice)
-    return FileHome([os.path.abspath(one) for one in given], host)
+    return FileHome([os.path.abspath(path) for path in paths], host)

@@ -157,11 +157,11 @@ def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm
 
     They are the user's limit, or this rank's share of the free memory.
     """
-    mine = [one.identity for one in devices]
-    everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
+    identities = [device.identity for device in devices]
+    everyone = identities if comm is None else list(itertools.chain(*comm.allgather(identities)))
     if memory is not None:
         return on_every_rank(comm, lambda: bytes_of(memory, "memory"))
-    shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
+    shares = (device.memory_free() / everyone.count(device.identity) for device in devices)
     return int(USABLE * min(shares))
 
 

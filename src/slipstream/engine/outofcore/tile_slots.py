@@ -30,8 +30,10 @@ from slipstream.engine.outofcore.memory_budget import Streaming, TooLittleMemory
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 from slipstream.engine.schedule.step_graph import Node
 
-# Requests of a transfer that are under way together, and bytes of one at most.
-_DEPTH, _MOST = 8, 1 << 20
+# The most requests of a transfer that are under way together.
+_DEPTH = 8
+# The most bytes of a request.
+_MOST = 1 << 20
 # Bytes that are worth one more request under way.
 _WORTH = 1 << 18
 # Pieces of memory of one request: the least number that systems allow.
@@ -118,14 +120,14 @@ def _requests_of(
         for of, offset, count in files.pieces(address, size):
             low = 0
             while low < count:
-                place = offset + low
+                position = offset + low
                 full = total == _MOST or len(pieces) == _PIECES
-                if full or of is not file or place != start + total:
+                if full or of is not file or position != start + total:
                     if file is not None:
                         yield file, start, pieces
-                    file, start, total, pieces = of, place, 0, []
+                    file, start, total, pieces = of, position, 0, []
                 # Requests end where pages end.
-                most = (start + _MOST) // _PAGE * _PAGE - place
+                most = (start + _MOST) // _PAGE * _PAGE - position
                 part = min(count - low, most if most > 0 else count)
                 pieces.append((target + low, part))
                 total += part
@@ -190,10 +192,10 @@ def _write_within(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> No
     assert file.direct is not None
     buffer, address = _buffer()
     first = offset // _PAGE * _PAGE
-    place = address + offset - first
+    target = address + offset - first
     for source, part in pieces:
-        ctypes.memmove(place, source, part)
-        place += part
+        ctypes.memmove(target, source, part)
+        target += part
     low, high = -(-offset // _PAGE) * _PAGE, (offset + size) // _PAGE * _PAGE
     if low < high:
         _all(False, file.direct, [buffer[low - first : high - first]], low, high - low)
@@ -386,11 +388,11 @@ def copy_box(device: Device, target: Array, source: Array) -> Operation:
         return lambda stream: None
     real = np.zeros(0, target.dtype).real.dtype
     words, size = target.itemsize // real.itemsize, real.itemsize
-    if any(own[-1] != target.itemsize for own in strides):  # no axis is contiguous in both
-        shape, strides = [*shape, 1], [[*own, target.itemsize] for own in strides]
+    if any(steps[-1] != target.itemsize for steps in strides):  # no axis is contiguous in both
+        shape, strides = [*shape, 1], [[*steps, target.itemsize] for steps in strides]
     shape, strides = (
         [1] * (4 - len(shape)) + shape,
-        [[0] * (4 - len(own)) + [step // size for step in own] for own in strides],
+        [[0] * (4 - len(steps)) + [step // size for step in steps] for steps in strides],
     )
     rows, columns = int(np.prod(shape[:3])), shape[3] * words
     part = min(columns, _PART)
@@ -453,7 +455,7 @@ class Slot(Generic[W]):
         self._used, self._staged = 0, [0, 0]
         self._bus.begin_tile()
 
-    def place(self, shape: tuple[int, ...], dtype: Any) -> Array:
+    def allocate(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an uninitialised array of this tile."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         array = self._buffer[self._used : self._used + size].view(dtype).reshape(shape)

@@ -68,10 +68,11 @@ class Timeline:
         """Return the joint timeline of several steps, in order; `forget` clears their timelines."""
         result = cls()
         result.entries = sorted(
-            (entry for one in timelines for entry in one.entries), key=lambda entry: entry.start
+            (entry for timeline in timelines for entry in timeline.entries),
+            key=lambda entry: entry.start,
         )
-        for one in timelines if forget else ():
-            one.clear()
+        for timeline in timelines if forget else ():
+            timeline.clear()
         return result
 
     def clear(self) -> None:
