@@ -167,13 +167,13 @@ def check_agreement(comm: Comm, values: Mapping[str, Any]) -> None:
             if theirs[name] != value:
                 raise on_all_ranks(
                     InputError(
-                        f"ranks disagree on {name}: rank 0 has {_short(value)}, rank {rank} has "
-                        f"{_short(theirs[name])}; all ranks must give the same"
+                        f"ranks disagree on {name}: rank 0 has {_shorten(value)}, rank {rank} has "
+                        f"{_shorten(theirs[name])}; all ranks must give the same"
                     )
                 )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 

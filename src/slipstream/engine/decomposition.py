@@ -174,11 +174,11 @@ def split(size: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
     """
     if size < 0 or parts < 1:
         raise ValueError(f"cannot divide {size} points into {parts} parts")
-    bounds = [_bound(size, parts, part, unit) for part in range(parts + 1)]
+    bounds = [_start_of_part(size, parts, part, unit) for part in range(parts + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def _bound(size: int, parts: int, part: int, unit: int = 1) -> int:
+def _start_of_part(size: int, parts: int, part: int, unit: int = 1) -> int:
     """Return where a part begins."""
     units = -(-size // unit)
     return min(size, unit * (part * (units // parts) + min(part, units % parts)))
@@ -235,8 +235,8 @@ class GridBoxes(Sequence[Box]):
         axes = list(zip(self.shape, self.grid, self._units, strict=True))
         for size, parts, unit in reversed(axes):
             rest, part = divmod(rest, parts)
-            start.append(_bound(size, parts, part, unit))
-            stop.append(_bound(size, parts, part + 1, unit))
+            start.append(_start_of_part(size, parts, part, unit))
+            stop.append(_start_of_part(size, parts, part + 1, unit))
         return Box(tuple(reversed(start)), tuple(reversed(stop)))
 
     def __iter__(self) -> Iterator[Box]:
@@ -299,7 +299,9 @@ class GridBoxes(Sequence[Box]):
             if low >= high:
                 return []
             first, last = (_part_of(size, parts, one, unit) for one in (low, high - 1))
-            bounds = [_bound(size, parts, part, unit) for part in range(first + 1, last + 1)]
+            bounds = [
+                _start_of_part(size, parts, part, unit) for part in range(first + 1, last + 1)
+            ]
             ranges = list(zip(range(first, last + 1), [low, *bounds], [*bounds, high], strict=True))
             ranges_of_ranks = [
                 (rank * parts + part, (*start, begin), (*stop, end))

@@ -224,7 +224,7 @@ class KnownAttributes:
     Classes that users derive may declare more.
     """
 
-    def _settable(self) -> list[str]:
+    def _list_settable(self) -> list[str]:
         """Return the names that can be set, for messages."""
         found = {name for one in type(self).__mro__ for name in (*vars(one), *_declared(one))}
         known = [name for name in found if name[0] != "_" and _is_setter(self, name)]
@@ -247,7 +247,7 @@ class KnownAttributes:
             elif name.startswith("_") or _is_setter(self, name) or _is_new(self, name):
                 object.__setattr__(self, name, value)
             else:
-                raise InputError(_refusal(self, name))
+                raise InputError(_describe_refusal(self, name))
 
         def __delattr__(self, name: str) -> None:
             if not name.startswith("_"):
@@ -279,8 +279,8 @@ def _declared(kind: type) -> Mapping[str, Any]:
     return declared
 
 
-def _refusal(owner: KnownAttributes, name: str) -> str:
-    kind, accepted = type(owner).__name__, owner._settable()
+def _describe_refusal(owner: KnownAttributes, name: str) -> str:
+    kind, accepted = type(owner).__name__, owner._list_settable()
     can = f" can be set: {', '.join(accepted)}" if accepted else " nothing of it can be set"
     if name in dir(owner):
         what = "is a method" if callable(inspect.getattr_static(owner, name)) else "is read-only"

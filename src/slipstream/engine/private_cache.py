@@ -51,7 +51,7 @@ def cache_folder() -> Path:
     The first of ``$SLIPSTREAM_CACHE``, ``$XDG_CACHE_HOME/slipstream`` (``~/.cache/slipstream``)
     and a private folder under the system's temporary one that is such a folder, or can be made.
     """
-    folder, refused = _chosen()
+    folder, refused = _choose_folder()
     if folder is None:
         raise RunError(
             f"no folder for compiled kernels can be used ({'; '.join(refused)}); set {CACHE} to one"
@@ -61,16 +61,16 @@ def cache_folder() -> Path:
 
 def cache_text() -> str:
     """Return where the cache is, and why it is not where it would be, for people."""
-    folder, refused = _chosen()
+    folder, refused = _choose_folder()
     passed_over = f" (passed over: {'; '.join(refused)})" if refused else ""
     return f"{folder or 'none'}{passed_over}"
 
 
-def _chosen() -> tuple[Path | None, list[str]]:
+def _choose_folder() -> tuple[Path | None, list[str]]:
     """Return the first folder that will do, if any, and the faults of earlier ones."""
     refused: list[str] = []
     for folder in _candidates():
-        reason = _made(folder) or distrusted(folder)
+        reason = _make_folder(folder) or distrusted(folder)
         if not reason:
             return folder, refused
         refused.append(f"{folder}: {reason}")
@@ -84,7 +84,7 @@ def _candidates() -> list[Path]:
     return ([Path(chosen)] if chosen else []) + [Path(base) / "slipstream", private]
 
 
-def _made(folder: Path) -> str:
+def _make_folder(folder: Path) -> str:
     """Make a folder, and those above it, if need be; return why that failed."""
     try:
         for path in (*reversed(folder.parents), folder):
@@ -112,19 +112,19 @@ def distrusted(folder: Path) -> str:
 
 def find(name: str) -> bytes | None:
     """Return the content of a code entry; None if there is none."""
-    return _whole(cache_folder() / name)
+    return _read_entry(cache_folder() / name)
 
 
 def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]:
     """Return the path and content of a code entry, making it in the given folder if needed."""
     folder = cache_folder()
     path = folder / name
-    content = _whole(path)
+    content = _read_entry(path)
     if content is not None:
         return path, content
     _warn_if_passed_over(folder)
     with locked(path.with_suffix(".lock")):
-        content = _whole(path)
+        content = _read_entry(path)
         if content is None:
             content = make(folder)
             write_atomically(path, _with_footer(content, path))
@@ -134,7 +134,7 @@ def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]
 
 def _warn_if_passed_over(folder: Path) -> None:
     """Warn that the folder that the user chose is not used, once per process and reason."""
-    _, refused = _chosen()
+    _, refused = _choose_folder()
     if os.environ.get(CACHE) and refused:
         # The chosen folder is the first candidate.
         text = f"{CACHE}: {printable(refused[0])}; kernels are kept in {folder} instead"
@@ -148,7 +148,7 @@ def _with_footer(content: bytes, path: Path) -> bytes:
     return content + MARK + hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 
-def _whole(path: Path) -> bytes | None:
+def _read_entry(path: Path) -> bytes | None:
     """Return the code in an entry; None if there is none, or it is damaged."""
     try:
         data = path.read_bytes()
@@ -179,11 +179,11 @@ def note_use(path: Path) -> None:
     """Note that an entry is used now, which keeps it from being removed."""
     with contextlib.suppress(OSError):
         status = path.stat()
-        if time.time() - _used(status) > _MOMENT / 2:
+        if time.time() - _last_use(status) > _MOMENT / 2:
             os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
-def _used(status: os.stat_result) -> float:
+def _last_use(status: os.stat_result) -> float:
     return max(status.st_atime, status.st_mtime)
 
 
@@ -231,15 +231,15 @@ def prune(folder: Path, now: float | None = None) -> None:
             return
     with contextlib.suppress(OSError):
         write_atomically(stamp, b"")
-        _prune(folder, now)
+        _remove_unused(folder, now)
 
 
-def _prune(folder: Path, now: float) -> None:
+def _remove_unused(folder: Path, now: float) -> None:
     entries, total = [], 0
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
             status = path.lstat()
-            unused = now - _used(status)
+            unused = now - _last_use(status)
             if path.name.startswith(SCRATCH) or _is_half_written(path):
                 if unused > _LEFT_OVER:
                     shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else path.unlink()

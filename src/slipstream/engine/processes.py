@@ -54,12 +54,12 @@ def renew_in_child(thing: Renewable) -> None:
     _things.add(thing)
 
 
-def _renew() -> None:
+def _renew_things() -> None:
     for thing in list(_things):
         thing.renew()
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_renew_things)
 
 
 # The most threads, if there are few cores: of thousands, systems refuse some, and
@@ -332,23 +332,23 @@ def leave(comm: Comm, status: int, message: str) -> int:
     """
     if _launcher_is_dead.is_set():
         # Nobody is left who could end MPI in order, or read the rest.
-        _say(message)
+        _print_error(message)
         os._exit(status)
     if comm is None or comm.size == 1:
-        _say(message)
+        _print_error(message)
         return status
     if comm.rank == 0:
-        _say(message)
+        _print_error(message)
     if not _all_arrive(comm):
         if comm.rank != 0:
-            _say(f"rank {comm.rank}: {message}")
+            _print_error(f"rank {comm.rank}: {message}")
         _end_all(comm, status)
     return int(comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0))
 
 
 def abort(comm: Communicator, message: str) -> None:
     """Print `message` with the rank and end all ranks immediately with status 1."""
-    _say(f"rank {comm.rank}: {message}")
+    _print_error(f"rank {comm.rank}: {message}")
     _end_all(comm, 1)
 
 
@@ -357,7 +357,7 @@ def _end_all(comm: Communicator, status: int) -> None:
     comm.Abort(status)
 
 
-def _say(message: str) -> None:
+def _print_error(message: str) -> None:
     # Whoever reads this may have gone.
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)

@@ -42,7 +42,7 @@ class StopRequest(BaseException):
 def listening() -> Iterator[None]:
     """Have the signals of `SIGNALS` raise `StopRequest` in the main thread, within this context."""
     numbers = caught_signals()
-    previous = {number: signal.signal(number, _raise) for number in numbers}
+    previous = {number: signal.signal(number, _handle_signal) for number in numbers}
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def caught_signals() -> list[signal.Signals]:
     return [number for number in SIGNALS if not (is_nohup and number == signal.SIGHUP)]
 
 
-def _raise(number: int, _frame: FrameType | None) -> None:
+def _handle_signal(number: int, _frame: FrameType | None) -> None:
     global _last_at
     now = time.monotonic()
     if now - _last_at >= SECONDS_OF_ONE_REQUEST:
@@ -71,7 +71,7 @@ def _raise(number: int, _frame: FrameType | None) -> None:
 
 def tell_ready() -> None:
     """Tell the process that started these ranks, if there is one, that they listen to signals."""
-    _mark("ready")
+    _touch_mark("ready")
 
 
 def is_ready(status_file: Path) -> bool:
@@ -81,7 +81,7 @@ def is_ready(status_file: Path) -> bool:
 
 def tell_explained() -> None:
     """Tell the process that started these ranks that they have said why they end."""
-    _mark("explained")
+    _touch_mark("explained")
 
 
 def is_explained(status_file: Path) -> bool:
@@ -103,7 +103,7 @@ def asked_signal() -> int:
         return STOP_SIGNAL
 
 
-def _mark(name: str) -> None:
+def _touch_mark(name: str) -> None:
     path = _beside_status(name)
     if path is not None:
         path.touch()

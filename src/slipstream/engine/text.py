@@ -116,10 +116,10 @@ class _UnheardFile(io.FileIO):
 def allow_plain_output() -> None:
     """Make standard output and error replace letters that their encoding lacks, and never fail."""
     codecs.register_error("slipstream.plain", plain)
-    sys.stdout, sys.stderr = _allow(sys.stdout), _allow(sys.stderr)
+    sys.stdout, sys.stderr = _allow_fallback(sys.stdout), _allow_fallback(sys.stderr)
 
 
-def _allow(stream: Any) -> Any:
+def _allow_fallback(stream: Any) -> Any:
     if not hasattr(stream, "reconfigure"):
         return stream
     stream.reconfigure(errors="slipstream.plain")

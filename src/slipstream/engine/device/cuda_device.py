@@ -416,7 +416,10 @@ class CudaDevice(Device):
                 copy_1d(*run, source.nbytes, kind, cast(CudaStream, stream).handle.ptr)
 
             return copy_all
-        rectangles, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
+        rectangles, copy_2d = (
+            _split_into_rectangles(target, source),
+            cupy.cuda.runtime.memcpy2DAsync,
+        )
 
         def operation(stream: Stream, keep_alive: Any = (target, source)) -> None:
             for rectangle in rectangles:
@@ -486,7 +489,7 @@ class CudaDevice(Device):
         self.context.synchronize()
 
 
-def _rectangles(target: Array, source: Array) -> list[tuple[int, ...]]:
+def _split_into_rectangles(target: Array, source: Array) -> list[tuple[int, ...]]:
     """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
     shape, strides = merged_axes(target, source)
     if 0 in shape:

@@ -75,7 +75,7 @@ def strided_plan(
     real = target if target.dtype.kind == "f" else source
     others = [i for i in range(source.ndim) if i != axis]
     batch, looped = _merge(source, target, others)
-    if _misaligned(real, looped):
+    if _is_misaligned(real, looped):
         return _by_aligned_copy(source, target, axis, forward, scratch)
     last = batch[-1] if batch else None
     distance = [a.strides[last] // a.itemsize if batch else 1 for a in (source, target)]
@@ -112,7 +112,7 @@ def strided_plan(
     return operation
 
 
-def _misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
+def _is_misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
     """Return whether a part of an array, taken one by one along `looped`, begins amiss for cuFFT.
 
     It wants real numbers to begin where a complex one may. Planes of odd sizes begin at any number.
@@ -199,10 +199,10 @@ def _merge(
     if not runs:
         return [], []
 
-    def preference(run: list[int]) -> tuple[bool, int]:
+    def rank_run(run: list[int]) -> tuple[bool, int]:
         size = math.prod(source.shape[i] for i in run)
         near = all(array.strides[run[-1]] == array.itemsize for array in (source, target))
         return near and size >= _NEIGHBOURS, size
 
-    batch = max(runs, key=preference)
+    batch = max(runs, key=rank_run)
     return batch, [i for run in runs if run is not batch for i in run]

@@ -147,7 +147,7 @@ class Crew:
         # A step has the crew to itself.
         self.lock = threading.Lock()
 
-    def hire(self, count: int) -> None:
+    def start_members(self, count: int) -> None:
         """Start threads until there are `count` members."""
         for number in range(self._count, count):
             memory = np.zeros(self._MEMBER_BYTES + 64, np.uint8)
@@ -219,7 +219,7 @@ class LanePrograms:
         """
         if self._together is not None and self._crew.lock.acquire(blocking=False):
             try:
-                self._crew.hire(len(self._lanes) - 1)
+                self._crew.start_members(len(self._lanes) - 1)
                 self._together[timed](_ANY_STREAM)
             finally:
                 self._crew.lock.release()

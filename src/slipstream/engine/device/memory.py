@@ -94,15 +94,17 @@ def map_file(file: int, size: int, address: int | None = None, offset: int = 0) 
         If the system does not allow it.
     """
     how = mmap.MAP_SHARED | (0 if address is None else _FIXED)
-    return _map(address, size, mmap.PROT_READ | mmap.PROT_WRITE, how, file, offset)
+    return _map_bytes(address, size, mmap.PROT_READ | mmap.PROT_WRITE, how, file, offset)
 
 
 def reserve(size: int) -> int:
     """Return the address of bytes that files will be mapped to."""
-    return _map(None, size, mmap.PROT_READ, _RESERVE, -1, 0)
+    return _map_bytes(None, size, mmap.PROT_READ, _RESERVE, -1, 0)
 
 
-def _map(address: int | None, size: int, access: int, how: int, file: int, offset: int) -> int:
+def _map_bytes(
+    address: int | None, size: int, access: int, how: int, file: int, offset: int
+) -> int:
     mapped: int | None = _libc.mmap(address, size, access, how, file, offset)
     if mapped is None or mapped == _FAILED:
         number = ctypes.get_errno() or errno.ENOMEM
@@ -113,7 +115,7 @@ def _map(address: int | None, size: int, access: int, how: int, file: int, offse
 
 def new_memory(size: int) -> np.ndarray:
     """Return bytes that are 0 and have their pages, large ones where the system has them."""
-    address = _map(None, size, mmap.PROT_READ | mmap.PROT_WRITE, _RESERVE, -1, 0)
+    address = _map_bytes(None, size, mmap.PROT_READ | mmap.PROT_WRITE, _RESERVE, -1, 0)
     use_huge_pages(address, size)
     owner = MappedBytes(address, (size,))
     weakref.finalize(owner, unmap, address, size).atexit = False

@@ -229,7 +229,7 @@ def bind_products(
     size = n // 2 if is_half else n
     constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
     kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
-    turns, length = _roots(n, real), _length(size, real, "fft")
+    turns, length = _roots(n, real), _get_length(size, real, "fft")
     functions = [_for_any_length(device, size, real, forward)[0] for forward in (False, True)]
     tables = [np.ascontiguousarray(table, np.int64) for _, table in (source, target)]
     shares = [number for one in tables for number in (len(one), _address(one))]
@@ -324,7 +324,7 @@ def _kernel(
     """Return the kernel for transforms of `n` points, and the description of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     constants |= _fixed(period(kind, n)) | special
-    return device.kernel(f"vector_{name}.hpp", name, **constants), _length(n, real, kind)
+    return device.kernel(f"vector_{name}.hpp", name, **constants), _get_length(n, real, kind)
 
 
 class _Length:
@@ -338,7 +338,7 @@ class _Length:
             entries = [*self._passes(n, radices, real), *[0] * 7]
         else:
             by = next(m for m in itertools.count(2 * n - 1) if max(_primes(m)) <= 7)
-            tables = [self._keep(table) for table in _chirp(n, by, real)]
+            tables = [self._keep(table) for table in _make_chirp(n, by, real)]
             entries = [n, *[0] * 4, *self._passes(by, _radices(by), real), *tables]
         factors = [0, 0, 0]
         if kind != "fft":
@@ -365,11 +365,11 @@ class _Length:
 
 
 @functools.cache
-def _length(n: int, real: str, kind: str) -> _Length:
+def _get_length(n: int, real: str, kind: str) -> _Length:
     return _Length(n, real, kind)
 
 
-def _chirp(n: int, by: int, real: str) -> list[np.ndarray]:
+def _make_chirp(n: int, by: int, real: str) -> list[np.ndarray]:
     """Return the tables by which transforms of length `by` give one of another length."""
     k = np.arange(n, dtype=np.int64)
     # Angles of pi k^2 / n, by squares modulo 2 n.

@@ -60,11 +60,11 @@ class HaloPlan:
         wide, along each axis, as the array.
         """
         # Halos are symmetric, so that a rank sends to the ranks from which it receives.
-        near = [peer for peer in _near(boxes, shape, widths, rank) if peer != rank]
+        near = [peer for peer in _find_neighbours(boxes, shape, widths, rank) if peer != rank]
 
         def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
             boxes_there = []
-            for source, target in _images(boxes[sender], boxes[receiver], shape, widths):
+            for source, target in _find_images(boxes[sender], boxes[receiver], shape, widths):
                 boxes_there.append(HaloBox(peer, source, target, offset))
                 offset += source.size
             return boxes_there
@@ -88,7 +88,7 @@ class HaloPlan:
         return cls(packed, sends, receives, tuple(between(rank, rank, rank, 0)))
 
 
-def _near(
+def _find_neighbours(
     boxes: Sequence[Box], shape: Sequence[int], widths: Sequence[int], rank: int
 ) -> list[int]:
     """Return the ranks that may have an image in the halo of one rank: few of thousands."""
@@ -107,7 +107,7 @@ def _near(
     return list(map(int, np.flatnonzero(is_near)))
 
 
-def _images(
+def _find_images(
     sender: Box, receiver: Box, shape: Sequence[int], widths: Sequence[int]
 ) -> list[tuple[Box, Box]]:
     """Return the parts of a box with images in the halo of another, and the images."""
@@ -265,7 +265,7 @@ class _Swap:
         self._targets = pack_targets(
             transport, plan, [(outgoing, self._incoming)], alternating=True
         )
-        self._gather = self._gathering(self._targets.blocks[0])
+        self._gather = self._bind_gathering(self._targets.blocks[0])
 
     def record(self, graph: StepGraph, places: Array, label: str) -> None:
         self._targets.record_open(graph, label)
@@ -294,7 +294,7 @@ class _Swap:
             launch, *arguments
         )
 
-    def _gathering(self, blocks: Mapping[int, Array]) -> Operation:
+    def _bind_gathering(self, blocks: Mapping[int, Array]) -> Operation:
         """Return the operation that stores the numbers for each neighbour in their places."""
         rows = [
             (

@@ -518,8 +518,8 @@ class Legs:
         carried = carriers.carried_by(carriers.rank)
         out = {(rank, peer): n for rank, (to, _) in counts.items() for peer, n in to.items()}
         back = {(peer, rank): n for rank, (_, by) in counts.items() for peer, n in by.items()}
-        outgoing = [self._placed(members[here], members[node], out) for node in carried]
-        incoming = [self._placed(members[node], members[here], back) for node in carried]
+        outgoing = [self._place_in_relay(members[here], members[node], out) for node in carried]
+        incoming = [self._place_in_relay(members[node], members[here], back) for node in carried]
         for other in turn:
             nodes = carriers.carried_by(other)
             self._add(self.sends, "gather", other, False, self._packed(sends, nodes))
@@ -541,7 +541,7 @@ class Legs:
             for block in near:
                 self._add(legs, "direct", block.peer, False, [(block.offset, block.count)])
 
-    def _placed(
+    def _place_in_relay(
         self, senders: Iterable[int], receivers: list[int], counts: dict[tuple[int, int], int]
     ) -> dict[tuple[int, int], tuple[int, int]]:
         """Return the places in the relay of elements from one node to another, by ranks."""
@@ -563,10 +563,10 @@ class Legs:
         legs: list[Leg], stage: str, peer: int, is_relayed: bool, ranges: list[tuple[int, int]]
     ) -> None:
         if ranges:
-            legs.append(Leg(stage, peer, is_relayed, _merged(ranges)))
+            legs.append(Leg(stage, peer, is_relayed, _merge_adjacent(ranges)))
 
 
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_adjacent(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges with adjacent ones joined."""
     merged = ranges[:1]
     for offset, length in ranges[1:]:

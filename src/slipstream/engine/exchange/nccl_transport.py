@@ -47,7 +47,7 @@ class NcclTransport(Transport):
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:
         super().__init__(device)
-        self.ranks = _communicator(comm, cast("CudaDevice", device))
+        self.ranks = _make_communicator(comm, cast("CudaDevice", device))
 
     @classmethod
     def lacks(cls, kind: str) -> str:
@@ -145,7 +145,7 @@ class ConnectedRanks:
 _communicators: dict[tuple[Device, tuple[int, ...]], ConnectedRanks] = {}
 
 
-def _communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
+def _make_communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
     """Return the NCCL communicator of these ranks. Collective."""
     from cupy.cuda import nccl
 
@@ -157,10 +157,10 @@ def _communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
     with device.context:
         made = nccl.NcclCommunicator(comm.size, name, comm.rank)
     _communicators[key] = ConnectedRanks(made, comm.size, device)
-    atexit.register(_leave, device, made)
+    atexit.register(_abort_communicator, device, made)
     return _communicators[key]
 
 
-def _leave(device: Device, comm: Any) -> None:
+def _abort_communicator(device: Device, comm: Any) -> None:
     device.synchronize()
     comm.abort()

@@ -79,7 +79,7 @@ def find_route(
     # Idle ranks save exchanges, but that does not pay if all can work.
     for idle in (False, True):
         for exchanges in range(_MOST_EXCHANGES + 1):
-            routes = _routes(space, source, target, remaining, exchanges, idle)
+            routes = _find_routes(space, source, target, remaining, exchanges, idle)
             if routes:
                 return min(routes, key=_elements_moved)
     raise RuntimeError("no route was found, though one rank could transform everything")
@@ -136,7 +136,7 @@ class _Space:
         return boxes
 
 
-def _routes(
+def _find_routes(
     space: _Space,
     boxes: Boxes,
     target: Boxes,
@@ -149,23 +149,23 @@ def _routes(
     stage = Stage(boxes, space.transformed(boxes, axes), axes)
     rest = remaining - set(axes)
     if exchanges == 0:
-        return [[stage]] if not rest and _same(stage.after, target) else []
+        return [[stage]] if not rest and _are_equal(stage.after, target) else []
     divides = isinstance(target, GridBoxes) and not all(map(target.is_whole, rest))
     if exchanges == 1 and divides:
         return []  # axes that are divided at the end cannot be transformed there
     layouts = (
-        [_untransformed(space, target, rest)]
+        [_undo_last_transforms(space, target, rest)]
         if exchanges == 1
-        else _grids(space, rest, len(boxes), idle)
+        else _list_grids(space, rest, len(boxes), idle)
     )
     return [
         [stage, *way]
         for layout in layouts
-        for way in _routes(space, layout, target, rest, exchanges - 1, idle)
+        for way in _find_routes(space, layout, target, rest, exchanges - 1, idle)
     ]
 
 
-def _same(boxes: Boxes, target: Boxes) -> bool:
+def _are_equal(boxes: Boxes, target: Boxes) -> bool:
     """Return whether boxes are equal; all empty boxes count as equal."""
     if isinstance(boxes, GridBoxes) and boxes.is_alike(target):
         return True
@@ -175,7 +175,7 @@ def _same(boxes: Boxes, target: Boxes) -> bool:
     )
 
 
-def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
+def _undo_last_transforms(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
     """Return the target before its last transforms, along axes that it does not divide."""
     for axis in remaining:
         if isinstance(target, GridBoxes) and target.is_whole(axis):
@@ -190,7 +190,7 @@ def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> B
     return target
 
 
-def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
+def _list_grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
     """Return the layouts over process grids in which some axis can be transformed.
 
     With `idle`, they include layouts that leave ranks without points.

@@ -88,7 +88,7 @@ class PointProduct:
         header = f'"{self.header}"'
         return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
 
-    def storing(self) -> dict[str, Any]:
+    def get_store_constants(self) -> dict[str, Any]:
         """Return the constants for a kernel that stores points."""
         if not self.stored:
             return {}
@@ -489,7 +489,7 @@ class PlanePass:
             target,
             (high - low) * self._ny,
             self.geometry.shape[2],
-            product.constants() | product.storing(),
+            product.constants() | product.get_store_constants(),
             maxima,
             product.parameters,
             stored,
@@ -500,7 +500,7 @@ class PlanePass:
         self, tile: gpu_fft_launch.TiledKernel, product: PointProduct, rows: Array, plane: int
     ) -> tuple[Operation, list[Array]]:
         """Bind a GPU's kernel."""
-        constants = dict(tile.constants) | product.storing()
+        constants = dict(tile.constants) | product.get_store_constants()
         kernel = self._device.kernel(tile.header, tile.name, **constants)
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize

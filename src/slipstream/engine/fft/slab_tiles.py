@@ -309,7 +309,7 @@ class SlabTiles:
         """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
         # Ranks may have different limits, since each checks its own devices.
         limit = -largest(comm, -limit)
-        found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._made)
+        found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._make_slots)
         return found or self._refuse(comm, limit)
 
     def _refuse(self, comm: Comm, limit: int) -> NoReturn:
@@ -319,7 +319,7 @@ class SlabTiles:
             if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
                 return self._least_bytes()
             # Make the smallest tiles, to measure a library's memory.
-            return self._made(count, NO_LIMIT).bytes
+            return self._make_slots(count, NO_LIMIT).bytes
 
         raise self._too_little(limit, largest(comm, on_every_rank(comm, least)))
 
@@ -352,12 +352,12 @@ class SlabTiles:
     def _bytes(self, count: int) -> int:
         """Return the bytes of `count` tiles, without a library's work area."""
         slots = self.streaming.slots * self._slot_bytes(count)
-        return slots + max(self._beside(count, one) for one in self.devices)
+        return slots + max(self._bytes_beside(count, one) for one in self.devices)
 
     def _slot_bytes(self, count: int) -> int:
         return max(self.needs.slot_bytes(self.shape(count), one) for one in self.devices)
 
-    def _beside(self, count: int, device: Device) -> int:
+    def _bytes_beside(self, count: int, device: Device) -> int:
         """Return the bytes of `count` tiles on a device outside the slots."""
         return self.needs.bytes_beside(self.shape(count), device, self.streaming)
 
@@ -440,7 +440,7 @@ class SlabTiles:
     def _usual_chunks(self) -> int:
         return chunks_of_step(self.geometry, self.needs.dtype, self.home)
 
-    def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
+    def _make_slots(self, count: int, limit: int) -> TileSlots[SlabWorker]:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""
         needs, streaming, shape = self.needs, self.streaming, self.shape(count)
         size = self._slot_bytes(count)
@@ -468,7 +468,7 @@ class SlabTiles:
                     streaming,
                     size,
                     worker_of(tile_device),
-                    self._beside(count, tile_device),
+                    self._bytes_beside(count, tile_device),
                     limit,
                 )
                 for tile_device in self.devices

@@ -70,9 +70,9 @@ class TransformTiles(SlabTiles):
     def chunks(self, count: int) -> int:
         return 1 if self._by_device else super().chunks(count)
 
-    def _beside(self, count: int, device: Device) -> int:
+    def _bytes_beside(self, count: int, device: Device) -> int:
         buffers = self._by_device.device_bytes(count) if self._by_device else 0
-        return super()._beside(count, device) + buffers
+        return super()._bytes_beside(count, device) + buffers
 
 
 class TransformPasses(StreamedPasses):
@@ -134,8 +134,8 @@ class StreamedPlan(Plan):
         self.residency = "disk" if isinstance(home, FileHome) else "host"
         self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
         # The rank that has all data, or None.
-        alone = _only(a.input_boxes)
-        if alone is None or alone != _only(a.output_boxes):
+        alone = _find_only_rank(a.input_boxes)
+        if alone is None or alone != _find_only_rank(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
         layout = _layout_of(a, rank, alone, self.workers)
         of_user, ends = (a.input_boxes, a.output_boxes), (layout.points, layout.modes)
@@ -211,7 +211,7 @@ class StreamedPlan(Plan):
         super().record_backward(graph.on(self._device), spectral, physical)
 
 
-def _only(boxes: Boxes) -> int | None:
+def _find_only_rank(boxes: Boxes) -> int | None:
     """Return the only rank with a nonempty box, or None."""
     filled = [rank for rank, box in enumerate(boxes) if box.size]
     return filled[0] if len(filled) == 1 else None
@@ -263,14 +263,14 @@ def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
     )
     idle = not any(box.size for box in a.output_boxes[workers:])
     if len(a.shape) == 3 and idle and _differ(a.output_boxes, modes):
-        boxes = [_swapped(box) for box in a.output_boxes] if axis else a.output_boxes
-        pencils = pencil_geometry(*_sizes(a, axis), rank, a.ranks, boxes, workers)
+        boxes = [_swap_axes(box) for box in a.output_boxes] if axis else a.output_boxes
+        pencils = pencil_geometry(*_order_axes(a, axis), rank, a.ranks, boxes, workers)
         if pencils:
             return _Layout(pencils, points, a.output_boxes, axis == 1)
     return _Layout(_slab_geometry(a, rank, a.ranks, workers, axis), points, modes, axis == 1)
 
 
-def _swapped(box: Box) -> Box:
+def _swap_axes(box: Box) -> Box:
     (a, b, c), (d, e, f) = box.start, box.stop
     return Box((b, a, c), (e, d, f))
 
@@ -283,10 +283,10 @@ def _slab_geometry(
         z, x = [Modes(1, 1, 0), *a.modes][-2:]
         return SlabGeometry.of_rows((z, x), rank, ranks, workers)
     # Rows of modes are not padded: they would be longer than those of the user's array.
-    return chunk_geometry(*_sizes(a, axis), rank, ranks, workers=workers)
+    return chunk_geometry(*_order_axes(a, axis), rank, ranks, workers=workers)
 
 
-def _sizes(a: Arguments, axis: int) -> tuple[tuple[int, int, int], tuple[Modes, Modes, Modes]]:
+def _order_axes(a: Arguments, axis: int) -> tuple[tuple[int, int, int], tuple[Modes, Modes, Modes]]:
     """Return the points and modes of three axes, first the axis normal to planes."""
     (z, y, x), (of_z, of_y, of_x) = a.shape, a.modes
     return ((y, z, x), (of_y, of_z, of_x)) if axis else ((z, y, x), (of_z, of_y, of_x))

@@ -104,7 +104,7 @@ class UserArrays:
         """Remember an array that will be passed again."""
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
-    def _ours(self, array: Any, name: str) -> Any:
+    def _import_array(self, array: Any, name: str) -> Any:
         """Return a NumPy or CuPy array in the memory of another library's array, through DLPack.
 
         NumPy's and CuPy's arrays, and arrays on devices that the plan does not use, are unchanged.
@@ -127,7 +127,7 @@ class UserArrays:
 
     def checked(self, array: Any, side: str, name: str) -> Array:
         """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
-        array, (shape, dtype) = self._ours(array, name), self._kinds[side]
+        array, (shape, dtype) = self._import_array(array, name), self._kinds[side]
         takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
         if isinstance(array, list | tuple) and name != "out":
             try:

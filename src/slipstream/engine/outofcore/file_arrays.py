@@ -271,12 +271,12 @@ class FileHome(HostDevice):
         return all(one.direct is not None for one in files)
 
     def memory_total(self) -> int:
-        return self._room("f_blocks")
+        return self._sum_over_drives("f_blocks")
 
     def memory_free(self) -> int:
-        return self._room("f_bavail")
+        return self._sum_over_drives("f_bavail")
 
-    def _room(self, name: str) -> int:
+    def _sum_over_drives(self, name: str) -> int:
         sizes_of_drive: dict[int, list[int]] = {}
         for folder in self.folders:
             system = os.statvfs(folder)

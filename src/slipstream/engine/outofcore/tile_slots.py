@@ -87,7 +87,7 @@ class FileTransfer:
                 target[...] = source  # through the system's pages
                 continue
             there, here = (
-                _starts(address_of(array), shape[:-1], own)
+                _find_row_starts(address_of(array), shape[:-1], own)
                 for array, own in zip(pair, (steps, memory_steps), strict=True)
             )
             yield from _requests_of(files, there, here, shape[-1] * item)
@@ -140,7 +140,7 @@ def _requests_of(
         yield file, start, pieces
 
 
-def _starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
+def _find_row_starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
     """Return where the rows of an array begin."""
     starts = np.full((1,), address, np.int64)
     for count, step in zip(shape, steps, strict=False):
@@ -149,15 +149,15 @@ def _starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
 
 
 @functools.cache
-def _pools() -> dict[bool, ThreadPoolExecutor]:
+def _make_pools() -> dict[bool, ThreadPoolExecutor]:
     return {reads: ThreadPoolExecutor(4 * _DEPTH, "files") for reads in (True, False)}
 
 
-os.register_at_fork(after_in_child=_pools.cache_clear)
+os.register_at_fork(after_in_child=_make_pools.cache_clear)
 
 
 def _pool(reads: bool) -> ThreadPoolExecutor:
-    return _pools()[reads]
+    return _make_pools()[reads]
 
 
 def _transfer(reads: bool, requests: Iterable[_Request]) -> None:
@@ -165,9 +165,9 @@ def _transfer(reads: bool, requests: Iterable[_Request]) -> None:
         size = sum(part for _, part in pieces)
         aligned = not any((address | part) % file.sector for address, part in pieces)
         if file.direct is None:
-            _all(reads, file.pages, _memories(pieces), offset, size)
+            _transfer_all(reads, file.pages, _view_pieces(pieces), offset, size)
         elif aligned and not offset % file.sector:
-            _all(reads, file.direct, _memories(pieces), offset, size)
+            _transfer_all(reads, file.direct, _view_pieces(pieces), offset, size)
         elif reads:
             _read_around(file, offset, pieces, size)
         else:
@@ -180,7 +180,7 @@ def _read_around(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> Non
     buffer, address = _buffer()
     first = offset // _PAGE * _PAGE
     stop = -(-(offset + size) // _PAGE) * _PAGE
-    _all(True, file.direct, [buffer[: stop - first]], first, offset + size - first)
+    _transfer_all(True, file.direct, [buffer[: stop - first]], first, offset + size - first)
     address += offset - first
     for target, part in pieces:
         ctypes.memmove(target, address, part)
@@ -198,12 +198,14 @@ def _write_within(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> No
         target += part
     low, high = -(-offset // _PAGE) * _PAGE, (offset + size) // _PAGE * _PAGE
     if low < high:
-        _all(False, file.direct, [buffer[low - first : high - first]], low, high - low)
+        _transfer_all(False, file.direct, [buffer[low - first : high - first]], low, high - low)
     else:
         low = high = offset + size
     for start, end in ((offset, low), (high, offset + size)):
         if start < end:
-            _all(False, file.pages, [buffer[start - first : end - first]], start, end - start)
+            _transfer_all(
+                False, file.pages, [buffer[start - first : end - first]], start, end - start
+            )
 
 
 def _buffer() -> tuple[memoryview, int]:
@@ -215,14 +217,16 @@ def _buffer() -> tuple[memoryview, int]:
     return buffer
 
 
-def _memories(pieces: _Pieces) -> list[memoryview]:
+def _view_pieces(pieces: _Pieces) -> list[memoryview]:
     return [
         memoryview((ctypes.c_char * part).from_address(address)).cast("B")
         for address, part in pieces
     ]
 
 
-def _all(reads: bool, file: int, memories: list[memoryview], offset: int, least: int) -> None:
+def _transfer_all(
+    reads: bool, file: int, memories: list[memoryview], offset: int, least: int
+) -> None:
     """Transfer at least `least` bytes between a file and memory."""
     done = 0
     while True:

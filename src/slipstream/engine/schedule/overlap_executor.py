@@ -308,7 +308,7 @@ class OverlapExecutor:
         while self._looked_at:
             _, index = heapq.heappop(self._looked_at)
             if index not in self._begun and self._ready(self._nodes[index]):
-                self._go(self._nodes[index])
+                self._start_node(self._nodes[index])
         return self._poll() or len(self._begun) > before
 
     def obstacle(self) -> str:
@@ -362,7 +362,7 @@ class OverlapExecutor:
             self._done.add(index)
         return index in self._done
 
-    def _go(self, node: Node) -> None:
+    def _start_node(self, node: Node) -> None:
         self._begun.add(node.index)
         if node.transfer:
             self._flights[node.index] = [time.perf_counter()]
