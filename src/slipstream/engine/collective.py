@@ -31,6 +31,10 @@ Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 Failure = TypeVar("Failure", bound=BaseException)
 Number = TypeVar("Number", int, float)
+# Pauses between looks grow with the wait, and make it at most this fraction longer.
+_FRACTION = 1 / 200
+# The longest pause, in seconds.
+_LONGEST_PAUSE = 0.02
 
 
 class RankFailed(RunError):
@@ -252,11 +256,6 @@ def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
 
 # Requests and arrays that MPI may still use after ranks gave up waiting: kept for ever.
 abandoned: list[Any] = []
-
-
-# Pauses between looks grow with the wait, and make it at most this fraction longer.
-_FRACTION = 1 / 200
-_LONGEST_PAUSE = 0.02
 
 
 def longer_pause(waited: float) -> float:

@@ -18,6 +18,16 @@ from slipstream.engine.text import printable, shortened, shown
 
 # A message may hold what a compiler says, but not a file that somebody made of one line.
 _MOST_LETTERS = 4000
+# The largest whole number of compiled code and files.
+_LARGEST = 2**63 - 1
+# Bytes by unit, in capitals.
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base ** (power + 1)
+    for power, prefix in enumerate("KMGT")
+    for suffix, base in (("B", 1000), ("IB", 1024))
+}
+# Stands for an attribute that does not exist.
+_MISSING = object()
 
 
 class SlipstreamError(Exception):
@@ -57,10 +67,6 @@ class RunError(SlipstreamError):
 
 class OutOfMemory(RunError):
     """Another rank has raised MemoryError."""
-
-
-# What compiled code and files have for whole numbers.
-_LARGEST = 2**63 - 1
 
 
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -180,13 +186,6 @@ def plain_value(value: Any) -> Any:
     return tuple(map(plain_value, value)) if isinstance(value, list | tuple) else value
 
 
-_UNITS = {"": 1, "B": 1} | {
-    f"{prefix}{suffix}": base ** (power + 1)
-    for power, prefix in enumerate("KMGT")
-    for suffix, base in (("B", 1000), ("IB", 1024))
-}
-
-
 def bytes_of(value: int | str, name: str = "size") -> int:
     """Return a positive number of bytes, which may be written with a unit, such as "8 GiB".
 
@@ -212,9 +211,6 @@ def enough_text(size: int) -> str:
     """Return a number of bytes, rounded up to whole KiB if it is small, else to whole MiB."""
     unit = "KiB" if size < 10 << 20 else "MiB"
     return f"{-(-size // _UNITS[unit.upper()])} {unit}"
-
-
-_MISSING = object()
 
 
 class KnownAttributes:

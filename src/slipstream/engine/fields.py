@@ -16,6 +16,19 @@ from slipstream.engine.decomposition import Box
 from slipstream.engine.device import host_values
 from slipstream.engine.errors import InputError
 
+# What kmax_eta below 1 means, in all messages.
+UNRESOLVED = "the smallest eddies are not resolved"
+# The Mach number above which compressibility makes flow through pores inaccurate.
+MACH_WARNING = 0.1
+# Pores at most this many voxels wide have no parabola of velocity.
+NARROW = 2
+# The share of narrow pores above which a warning says so.
+MANY_NARROW = 0.2
+# The names of the axes, in order.
+AXES = ("z", "y", "x")
+# How many places are interpolated together: each takes 64 points of every component.
+_PLACES_AT_ONCE = 4096
+
 
 @dataclass(frozen=True)
 class Field:
@@ -113,15 +126,6 @@ def grid_field(
 # Each a time, and wavenumbers and values by name.
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
-# What kmax_eta below 1 means, in all messages.
-UNRESOLVED = "the smallest eddies are not resolved"
-# The Mach number above which compressibility makes flow through pores inaccurate.
-MACH_WARNING = 0.1
-# Pores at most this many voxels wide have no parabola of velocity.
-NARROW = 2
-# The share of narrow pores above which a warning says so.
-MANY_NARROW = 0.2
-
 
 class Fact:
     """A number, several, or a word that a solver gives, by a name that `report` has words for.
@@ -133,7 +137,7 @@ class Fact:
         self.value, self.unit, self.more = value, unit, more
 
     def get(self, name: str) -> Any:
-        """Return what belongs to it by a name, or None."""
+        """Return a related fact or value by its name, or None."""
         return self.more.get(name)
 
     def __repr__(self) -> str:
@@ -143,7 +147,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class PlaneChoice:
-    """A field, one plane of which is drawn."""
+    """A field, and the plane of it that is drawn."""
 
     # The field (dimensions z, y and x), and the file of its picture.
     field: str
@@ -156,7 +160,7 @@ class PlaneChoice:
     components: tuple[str, ...] = ()
     # A field that is 0 where there is nothing to draw, if any.
     mask: str = ""
-    # Dimension that the plane is normal to; empty for that of a single point, or the first.
+    # Dimension normal to the plane; empty for the dimension with a single point, or the first.
     normal: str = ""
     is_central: bool = False
 
@@ -168,7 +172,7 @@ class PlaneChoice:
 
 @dataclass(frozen=True)
 class PictureChoice:
-    """What is drawn of the runs of a solver family."""
+    """The pictures of the runs of a solver family."""
 
     # Diagnostics to draw against time: those of a panel together, panels one above the other.
     curves: tuple[tuple[str, ...], ...] = ()
@@ -205,7 +209,7 @@ class PictureChoice:
 
 @dataclass
 class PilotFindings:
-    """What a family expects of a run before it begins, beyond what it costs.
+    """The expectations of a family about a run before it begins, beyond its cost.
 
     Attributes
     ----------
@@ -225,12 +229,8 @@ class PilotFindings:
     warnings: list[str] = field(default_factory=list)
 
 
-AXES = ("z", "y", "x")
-# How many places are interpolated together: each takes 64 points of every component.
-_PLACES_AT_ONCE = 4096
-
-# ``take(values, plane)`` gets an array of the device, [component, z, y, x], of some planes of this
-# rank, of which the first is its plane number `plane`.
+# ``take(values, plane)`` gets an array of the device, [component, z, y, x], with some planes of
+# this rank; the first is its plane number `plane`.
 Take = Callable[[Array, int], None]
 
 
@@ -402,7 +402,7 @@ def on_host(values: Array) -> np.ndarray:
 
 
 def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
-    """Return what a box adds to cubic interpolation at places (x, y, z), shape (n, fields).
+    """Return the share of a box in cubic interpolation at places (x, y, z), shape (n, fields).
 
     The parts may be on the device: only the points around the places are copied from there.
     """

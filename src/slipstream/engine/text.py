@@ -14,6 +14,16 @@ from typing import Any
 # Control and format characters, which turn the direction of text too, and what begins a line.
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _MOST_LETTERS = 80
+# What the system answers when nobody reads a pipe, or a terminal, any more.
+_GONE = (errno.EPIPE, errno.EIO)
+# How people write in ASCII what commands print.
+_WRITTEN = str.maketrans(
+    {"π": "pi", "µ": "u", "−": "-", "–": "-", "—": "-", "²": "^2", "³": "^3", "×": "x", "·": "*"}
+)
+# The part of a run whose categories of work are known.
+STEPPING = "time steps"
+# The time that belongs to no part and no category.
+REST = "waiting and the rest"
 
 
 def printable(text: str) -> str:
@@ -83,15 +93,6 @@ def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
     return f"<table>{head}<tbody>{''.join(cells)}</tbody></table>"
 
 
-# What the system answers when nobody reads a pipe, or a terminal, any more.
-_GONE = (errno.EPIPE, errno.EIO)
-
-# How people write in ASCII what commands print.
-_WRITTEN = str.maketrans(
-    {"π": "pi", "µ": "u", "−": "-", "–": "-", "—": "-", "²": "^2", "³": "^3", "×": "x", "·": "*"}
-)
-
-
 def plain(failure: UnicodeError) -> tuple[str, int]:
     """Return a replacement for letters that an encoding lacks, as an error handler of `codecs`."""
     if not isinstance(failure, UnicodeEncodeError):
@@ -134,12 +135,6 @@ def _allow_fallback(stream: Any) -> Any:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
-
-
-# The part of a run whose categories of work are known.
-STEPPING = "time steps"
-# The time that belongs to no part and no category.
-REST = "waiting and the rest"
 
 
 def quantity(value: float, unit: str) -> str:

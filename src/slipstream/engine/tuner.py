@@ -110,8 +110,8 @@ def measure(
 
     `candidates` yields them and may look at the times so far, which are the same on all ranks.
     `prepare` makes a timed function, which must have finished when it returns. A candidate for
-    which it raises InputError or MemoryError on any rank is left out on all; if it does so for
-    every candidate, the first error is raised. The memory of a candidate is freed before the next.
+    which it raises InputError or MemoryError on any rank is dropped on all; if it does so for every
+    candidate, the first error is raised. The memory of a candidate is freed before the next.
     """
     times: Times[Candidate] = Times()
     failure: Exception | None = None

@@ -44,6 +44,11 @@ from slipstream.engine.device.lane_programs import Crew, HostCall, LaneNode, Lan
 from slipstream.engine.device.memory import MappedBytes, map_file, note, unmap, use_huge_pages
 from slipstream.engine.processes import renew_in_child, thread_count
 
+# The code that sets the number of threads of OpenMP.
+_THREADS = kernels.source("openmp_threads.hpp", {})
+# Arrays begin at multiples of this many bytes: a line of the cache, and the largest vector.
+_ALIGNMENT = 64
+
 
 class HostEvent(Event):
     """Set by the worker thread that reaches it."""
@@ -220,9 +225,6 @@ class _Worker:
                     self.failure = failure
 
 
-_THREADS = kernels.source("openmp_threads.hpp", {})
-
-
 class HostKernel(Kernel):
     """A function of a compiled shared library; the interpreter lock is released while it runs."""
 
@@ -241,10 +243,6 @@ class HostKernel(Kernel):
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> HostCall:
         COMPILATIONS.begin(self._text, self._fast)
         return HostCall(self.load, [_c_argument(one) for one in arguments], arguments)
-
-
-# What arrays begin at a multiple of: a line of the cache, and the largest vector.
-_ALIGNMENT = 64
 
 
 def _box_of_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
@@ -424,7 +422,7 @@ class HostDevice(Device):
         return int(lines["MemAvailable"].split()[0]) * 1024
 
     def synchronize(self) -> None:
-        return  # the default stream runs everything at once
+        return  # the default stream runs everything immediately
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

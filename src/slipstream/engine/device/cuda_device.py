@@ -48,6 +48,18 @@ _USUAL_SHARED = 48 * 1024
 _MAXIMUM_ROWS = 65535  # along the second and third axis of a grid
 # That have a row to themselves where a kernel reduces: ROW_THREADS of portability.hpp.
 _ROW_THREADS = 32
+# Rectangles that are copied may not have longer rows, in bytes.
+_LONGEST_ROW = (1 << 31) - 1
+# Pinned arrays of fewer bytes share a pool.
+_POOLED = 64 << 20
+# cudaErrorMemoryAllocation.
+_OUT_OF_MEMORY = 2
+# cudaHostRegisterPortable.
+_PORTABLE = 1
+# cudaMemoryTypeHost.
+_HOST_MEMORY = 1
+# cudaErrorNotReady.
+_NOT_READY = 600
 
 
 class CudaKernel(Kernel):
@@ -184,15 +196,6 @@ def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
 # this module is imported sets it in the environment.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
-# Rectangles that are copied may not have longer rows, in bytes.
-_LONGEST_ROW = (1 << 31) - 1
-# Pinned arrays of fewer bytes share a pool.
-_POOLED = 64 << 20
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_PORTABLE = 1  # cudaHostRegisterPortable
-_HOST_MEMORY = 1  # cudaMemoryTypeHost
-_NOT_READY = 600  # cudaErrorNotReady
-
 
 class CudaEvent(Event):
     """A CUDA event."""
@@ -249,7 +252,7 @@ class CudaStream(Stream):
             event.handle.record(self.handle)
         return event
 
-    # CUDA's default stream is that of the current device, which users may have changed.
+    # CUDA's default stream belongs to the current device, which users may have changed.
 
     def wait(self, event: Event) -> None:
         with self._device.context:

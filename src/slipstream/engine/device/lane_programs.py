@@ -38,6 +38,18 @@ _PROCESSORS = ("x86_64", "aarch64")
 _FLOATS = (ctypes.c_float, ctypes.c_double)
 # What compiled code runs on: it does not ask.
 _ANY_STREAM = cast(Stream, None)
+# Constants as in `lane_program.hpp`. An item that calls a function.
+_CALL = 0
+# An item that waits for a counter.
+_WAIT = 1
+# An item that raises a counter.
+_RAISE = 2
+# The number of fields of an item.
+_FIELDS = 7
+# The spacing of counters.
+_STRIDE = 16
+# The number of floating-point arguments of a call.
+_REALS = 8
 
 
 @dataclass(frozen=True)
@@ -100,20 +112,6 @@ def address_of_function(function: Any) -> int:
     return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 
-# Constants as in `lane_program.hpp`. An item that calls a function.
-_CALL = 0
-# An item that waits for a counter.
-_WAIT = 1
-# An item that raises a counter.
-_RAISE = 2
-# The number of fields of an item.
-_FIELDS = 7
-# The spacing of counters.
-_STRIDE = 16
-# The number of floating-point arguments of a call.
-_REALS = 8
-
-
 @dataclass(frozen=True)
 class LaneNode:
     """An operation of a lane, by its number, and those in other lanes that come before it."""
@@ -131,7 +129,8 @@ class Crew:
     """
 
     # As in `lane_program.hpp`, with room for as many members as a process may have threads.
-    _MEMBER_BYTES, _MOST = 192, 1024
+    _MEMBER_BYTES = 192
+    _MOST = 1024
 
     def __init__(self, device: Device) -> None:
         self._serve, self._dismiss = (

@@ -20,6 +20,14 @@ Allocated = TypeVar("Allocated", bound=Array)
 _running = threading.local()
 # So many things that are gone do not matter.
 _FEW = 64
+# Bytes whose pages one thread touches before it takes the next.
+_TOUCHED = 64 << 20
+# The result of a mapping that failed.
+_FAILED = ctypes.c_void_p(-1).value
+# The flag MAP_FIXED, which maps at an address.
+_FIXED = 0x10
+# The flags of private memory that belongs to no file.
+_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class MemoryMeter:
@@ -73,13 +81,6 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-# Bytes whose pages one thread touches before it takes the next.
-_TOUCHED = 64 << 20
-_FAILED = ctypes.c_void_p(-1).value
-# The flag MAP_FIXED, which maps at an address.
-_FIXED = 0x10
-# The flags of private memory that belongs to no file.
-_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 def map_file(file: int, size: int, address: int | None = None, offset: int = 0) -> int:

@@ -22,6 +22,11 @@ from slipstream.engine.exchange.transport_base import (
 )
 from slipstream.engine.schedule import StepGraph
 
+# Types of elements; half precision is only moved.
+_ELEMENTS = {**REAL_NAMES, "float16": "unsigned short"}
+# The numbers that one row of threads gathers for one neighbour.
+_ROW = 1024
+
 
 @dataclass(frozen=True)
 class HaloBox:
@@ -203,12 +208,6 @@ class _ArrayHalo:
 
 def _array_box(box: HaloBox, layout: PaddedBox) -> ArrayBox:
     return ArrayBox(box.peer, box.offset, tuple(layout.shape), layout.slices(box.target))
-
-
-# Types of elements; half precision is only moved.
-_ELEMENTS = {**REAL_NAMES, "float16": "unsigned short"}
-# The numbers that one row of threads gathers for one neighbour.
-_ROW = 1024
 
 
 def swap_plan(counts: Mapping[int, int], rank: int) -> ExchangePlan:

@@ -46,6 +46,8 @@ FLYING = 64
 JOINED_BYTES = 1 << 13
 # MPI counts the bytes of a collective's buffer in 32 bits.
 _MOST_BYTES = 2**31 - 1
+# The stages of a hierarchical exchange.
+STAGES = ("gather", "between", "scatter", "direct")
 
 
 class MpiTransport(Transport):
@@ -454,7 +456,6 @@ def mpi_takes_gpus() -> bool:
 
 # The elements that a rank sends to each rank of other nodes, and receives from them.
 Counts = tuple[dict[int, int], dict[int, int]]
-STAGES = ("gather", "between", "scatter", "direct")
 
 
 class Carriers:

@@ -23,6 +23,20 @@ T = TypeVar("T")
 
 # The variable that makes one machine count as several nodes.
 RANKS_PER_NODE = "SLIPSTREAM_RANKS_PER_NODE"
+# By name: module in this package, and class.
+TRANSPORTS = {
+    "peer": ("peer_transport", "PeerTransport"),
+    "nccl": ("nccl_transport", "NcclTransport"),
+    "mpi-p2p": ("mpi_transport", "MpiPointToPoint"),
+    "mpi": ("mpi_transport", "MpiAllToAll"),
+    "mpi-hierarchical": ("mpi_transport", "MpiHierarchical"),
+    "mpi-device-p2p": ("mpi_transport", "MpiDevicePointToPoint"),
+    "mpi-device": ("mpi_transport", "MpiDeviceAllToAll"),
+}
+# The candidates of "auto", which selects the first usable one; some are for one node only.
+AUTOMATIC = ("peer", "nccl", "mpi-p2p")
+# The largest message between two ranks, in bytes, for which aggregation may be faster.
+_SMALL = 16 << 10
 
 
 def world_ranks(comm: Communicator) -> tuple[int, ...]:
@@ -60,7 +74,7 @@ class RankPlace:
     """The number of this rank, the number of ranks, and the number of ranks on a node.
 
     If these are some of the ranks of a process grid, they are ranks `first`, ``first + apart`` ...
-    of all, of which `ranks_of_node` consecutive ones share a node.
+    of all; `ranks_of_node` consecutive ranks share a node.
     """
 
     rank: int
@@ -170,22 +184,6 @@ class GridTransports:
         """Return the larger of the errors of exchanges along both axes. Collective."""
         both = (self.along, self.across)
         return max((one.relative_error(comm) for one in both if one is not None), default=0.0)
-
-
-# By name: module in this package, and class.
-TRANSPORTS = {
-    "peer": ("peer_transport", "PeerTransport"),
-    "nccl": ("nccl_transport", "NcclTransport"),
-    "mpi-p2p": ("mpi_transport", "MpiPointToPoint"),
-    "mpi": ("mpi_transport", "MpiAllToAll"),
-    "mpi-hierarchical": ("mpi_transport", "MpiHierarchical"),
-    "mpi-device-p2p": ("mpi_transport", "MpiDevicePointToPoint"),
-    "mpi-device": ("mpi_transport", "MpiDeviceAllToAll"),
-}
-# The candidates of "auto", which selects the first usable one; some are for one node only.
-AUTOMATIC = ("peer", "nccl", "mpi-p2p")
-# The largest message between two ranks, in bytes, for which aggregation may be faster.
-_SMALL = 16 << 10
 
 
 class _RankFacts(NamedTuple):

@@ -25,6 +25,9 @@ from slipstream.engine.fft.slab_layout import KxRange, PlaneGeometry, SlabGeomet
 from slipstream.engine.outofcore.tile_slots import HostDeviceCopier, Slot, aligned
 from slipstream.engine.schedule import StepGraph
 
+# The number of groups of tiles that are exchanged at the same time.
+_AT_ONCE = 2
+
 
 def padded_row(count: int) -> int:
     """Return the length of a row of `count` points in real numbers, in the memory of its modes."""
@@ -62,10 +65,6 @@ def whole_rows(points: Any) -> Any:
     import cupy
 
     return cupy.lib.stride_tricks.as_strided(points, stored, points.strides)
-
-
-# The number of groups of tiles that are exchanged at the same time.
-_AT_ONCE = 2
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,16 @@ _MESSAGE = 1024
 
 # Bricks to a pencil, two more pencils, and bricks again.
 _MOST_EXCHANGES = 4
+# The types of cosine transforms that are inverses, by type.
+_INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
+LAYOUTS = ("slab", "pencil", "root")
+ORDERS = ("transposed", "natural")
+TUNES = ("off", "quick", "full")
+RESIDENCIES = ("device", "host", "disk", "auto")
+# With the axis of fields, more axes than GPU libraries, and people, can handle.
+_MOST_AXES = 8
+# Complex types by real type.
+_COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
 @dataclass(frozen=True)
@@ -237,9 +247,6 @@ def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
     return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)
 
 
-_INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
-
-
 def inverse_kind(kind: str) -> str:
     """Return the kind that inverts another one, up to a factor."""
     return kind if kind == "fft" else kind[:3] + _INVERSE_TYPE[kind[3]]
@@ -316,16 +323,6 @@ def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -
 
 def _on_root(shape: Sequence[int], ranks: int) -> Boxes:
     return (whole(shape), *[whole((0,) * len(shape))] * (ranks - 1))
-
-
-LAYOUTS = ("slab", "pencil", "root")
-ORDERS = ("transposed", "natural")
-TUNES = ("off", "quick", "full")
-RESIDENCIES = ("device", "host", "disk", "auto")
-# With the axis of fields, more axes than GPU libraries, and people, can handle.
-_MOST_AXES = 8
-
-_COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,16 @@ _CHUNK = 384 << 20
 
 # The numbers of points along the longest axis with which cuFFT's plan is faster on one GPU.
 _WHOLE = range(256, 513)
+# The values to try for options that the user has not set.
+_TRIED: dict[str, tuple[Any, ...]] = {
+    "streams": (0, 2, 4),
+    "tiles": (None, 4, 16, 64),
+    "copies": ("memcpy2D", "zero-copy"),
+    "tiles_per_exchange": (None, 1, 4),
+    "exchange": ("host", "device"),
+}
+# The options of these that matter to several ranks only.
+_BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
 
 
 def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
@@ -169,17 +179,6 @@ def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device)
     except InputError:  # of a transport that this machine does not have
         return None
     return known
-
-
-# The values to try for options that the user has not set.
-_TRIED: dict[str, tuple[Any, ...]] = {
-    "streams": (0, 2, 4),
-    "tiles": (None, 4, 16, 64),
-    "copies": ("memcpy2D", "zero-copy"),
-    "tiles_per_exchange": (None, 1, 4),
-    "exchange": ("host", "device"),
-}
-_BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
 
 
 def streamed_plan(

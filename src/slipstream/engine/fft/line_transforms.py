@@ -23,6 +23,11 @@ from slipstream.engine.fft.slab_layout import NOT_KEPT, PackedBlocks, SlabGeomet
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.engine.schedule import StepGraph
 
+# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step uses its
+# batch several times, so it fits a core's cache; a transform uses it once, so it is larger.
+BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
+_TRANSFORM_BATCH_BYTES = 1 << 22
+
 
 class Rows(NamedTuple):
     """The rows of an array (fields, ...), from plane `first` on, in the memory `accessed`.
@@ -398,12 +403,6 @@ class RealRows:
             0,
             *tables,
         )
-
-
-# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step uses its
-# batch several times, so it fits a core's cache; a transform uses it once, so it is larger.
-BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
-_TRANSFORM_BATCH_BYTES = 1 << 22
 
 
 class ColumnPass:

@@ -44,7 +44,7 @@ from slipstream.engine.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, 
 _RUN = 48 << 10
 # The number of tiles of planes in a pass, if they are large enough.
 _PLANE_TILES = 32
-# The bytes of the smallest of so many tiles.
+# The least bytes of each of these tiles.
 _SMALLEST_PLANE_TILE = 16 << 20
 
 

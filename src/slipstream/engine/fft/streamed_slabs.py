@@ -460,12 +460,13 @@ class StreamedPasses:
     """The passes of fields on the host, tile by tile. Collective.
 
     Tiles are loaded from, and stored in, the arrays of `engine`. At most `limit` bytes may be
-    allocated on each device, including `others` that are not for passes. The passes allocate
+    allocated on each device, `reserved` of them for other uses than passes. The passes allocate
     `device_bytes`, which includes a generous estimate for small tables. A pass cuts the columns of
     this rank into `tiles` tiles, and its planes into at least as many.
     """
 
-    goes_ahead, input_chunks = True, 1
+    goes_ahead = True
+    input_chunks = 1
     # Whether to allocate the columns of a single rank's engine that has no working memory.
     _adds_columns = True
 

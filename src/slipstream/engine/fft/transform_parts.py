@@ -20,6 +20,8 @@ from slipstream.engine.schedule import StepGraph
 
 # The most points per mode: more is considered a mistake.
 _MOST_PADDING = 16
+# The size of an array in bytes from which several threads pay off.
+_DIVIDED = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,6 @@ def truncate(
             f" {tuple(most)}, without Nyquist modes"
         )
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))
-
-
-# The size of an array in bytes from which several threads pay off.
-_DIVIDED = 256 << 10
 
 
 class Part:

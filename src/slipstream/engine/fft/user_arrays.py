@@ -1,4 +1,4 @@
-"""The arrays that users pass to a plan and get from it, at once or when they are ready."""
+"""The arrays that users pass to a plan and get from it, immediately or when they are ready."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def source(header: str, constants: dict[str, object]) -> str:
 def source_of_variants(header: str, name: str, variants: Sequence[dict[str, object]]) -> str:
     """Return the text of a kernel with each of some sets of constants: number i is `name`_i.
 
-    For CPUs, whose compilers take half as long for a few kernels at once as one by one.
+    For CPUs, whose compilers take half as long for a few kernels in one text as one by one.
     """
     return _variants(header, name, tuple(tuple(sorted(one.items())) for one in variants))
 

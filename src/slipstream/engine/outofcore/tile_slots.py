@@ -45,6 +45,19 @@ _local = threading.local()
 # Addresses and sizes; and a file, an offset in it, and its memory.
 _Pieces: TypeAlias = "list[tuple[int, int]]"
 _Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
+# Bytes of rows that copy engines write to the host at less than full speed.
+_SHORT_ROW = 32 << 10
+# Numbers of a row that some threads copy together.
+_PART = 4096
+# By whether a file is read.
+_LABELS = {True: "read", False: "write"}
+# Transfers of files, each way, that are under way at the same time: while the last requests of one
+# are waited for, a drive has those of the next.
+_AT_ONCE = 4
+# The ways in which copies cross the bus.
+COPIES = ("memcpy2D", "zero-copy", "packed")
+# Buffers begin at multiples of this many bytes, as cuFFT, vector code and drives like it.
+ALIGNMENT = 512
 
 
 class FileTransfer:
@@ -241,21 +254,6 @@ def _transfer_all(
         memories[:1] = [memories[0][count:]]
 
 
-# Bytes of rows that copy engines write to the host at less than full speed.
-_SHORT_ROW = 32 << 10
-
-# Numbers of a row that some threads copy together.
-_PART = 4096
-
-# By whether a file is read.
-_LABELS = {True: "read", False: "write"}
-# Transfers of files, each way, that are under way at the same time: while the last requests of one
-# are waited for, a drive has those of the next.
-_AT_ONCE = 4
-
-COPIES = ("memcpy2D", "zero-copy", "packed")
-
-
 class HostDeviceCopier:
     """Records copies between a device and the host, whose arrays are pinned."""
 
@@ -415,10 +413,6 @@ def copy_box(device: Device, target: Array, source: Array) -> Operation:
         *strides[0][:3],
         *strides[1][:3],
     )
-
-
-# Buffers begin at multiples of this many bytes, as cuFFT, vector code and drives like it.
-ALIGNMENT = 512
 
 
 def aligned(size: int) -> int:

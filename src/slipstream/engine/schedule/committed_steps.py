@@ -37,6 +37,14 @@ COLOURS = {
     "compute": "#009E73",
     "io": "#999999",
 }
+POLICIES = ("serial", "overlap")
+# The approximate time to wake the threads of a CPU and to wait for them, if they sleep and others
+# use the cores; and the number of runs of a step in which its work is timed. The first run is often
+# slow, as memory is touched for the first time.
+_SECONDS_TO_WAKE = 1e-4
+_TIMED_RUNS = 10
+# What never runs alone, whatever these runs take: they may be those of a busy moment.
+_LONGEST_ALONE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -173,17 +181,6 @@ def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
         else:
             merged.append([start, stop])
     return [(a, b) for a, b in merged]
-
-
-POLICIES = ("serial", "overlap")
-
-# The approximate time to wake the threads of a CPU and to wait for them, if they sleep and others
-# use the cores; and the number of runs of a step in which its work is timed. The first run is often
-# slow, as memory is touched for the first time.
-_SECONDS_TO_WAKE = 1e-4
-_TIMED_RUNS = 10
-# What never runs alone, whatever these runs take: they may be those of a busy moment.
-_LONGEST_ALONE = 1e-3
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:

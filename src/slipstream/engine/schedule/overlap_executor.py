@@ -18,6 +18,11 @@ from slipstream.engine.schedule.step_graph import MAIN_LANE, Node, StepGraph, Tr
 
 # A device, and the name of one of its lanes.
 _Lane = tuple[Device, str]
+# Most exchanges end within this many seconds. Until then a waiting rank does not sleep: waking up
+# would take longer than the exchange.
+_BRISK = 2e-4
+# After this many seconds the others are late, and the core is free for other work.
+_LONG = 2e-2
 
 
 class Lanes:
@@ -185,13 +190,6 @@ def named_error(node: Node, failure: Exception) -> RunError:
     """Return an error that names the failed node."""
     text = str(failure) or type(failure).__name__
     return RunError(f"node {node.label!r} ({node.category}) failed: {text}")
-
-
-# Most exchanges end within this many seconds. Until then a waiting rank does not sleep: waking up
-# would take longer than the exchange.
-_BRISK = 2e-4
-# After this many seconds the others are late, and the core is free for other work.
-_LONG = 2e-2
 
 
 class Patience:
