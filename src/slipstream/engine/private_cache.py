@@ -34,15 +34,24 @@ _BETWEEN_PRUNINGS = 86400.0
 _LEFT_OVER = 86400.0
 # An entry that was used a moment ago may be about to be loaded.
 _MOMENT = 3600.0
+# The file whose time tells when entries were last pruned.
 _PRUNED = "pruned"
+# Names in the folder that are no entries.
 KEPT_NAMES = (_PRUNED,)
+# Names the variable for the folder.
 CACHE = "SLIPSTREAM_CACHE"
-_warned: set[str] = set()
+# The prefix of scratch folders.
 SCRATCH = "compiling-"
+# The suffixes of compiled code.
 CODE_SUFFIXES = (".so", ".cubin")
+# The suffixes of all entries.
 _SUFFIXES = (*CODE_SUFFIXES, ".model")
+# The text at the end of an entry, before its checksum.
 MARK = b"slipstream-kernel"
+# The bytes of this text and the checksum.
 _FOOTER = len(MARK) + hashlib.sha256().digest_size
+
+_warned: set[str] = set()
 
 
 def cache_folder() -> Path:

@@ -86,6 +86,8 @@ class Renewable(Protocol):
 
 
 _things: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_launcher_is_dead = threading.Event()
+_watch: threading.Thread | None = None
 
 
 def renew_in_child(thing: Renewable) -> None:
@@ -112,10 +114,6 @@ def thread_count() -> int:
     if not all(one.isdecimal() and 1 <= int(one) <= most for one in numbers):
         raise InputError(f"OMP_NUM_THREADS is {setting!r}; accepted: a whole number, 1 to {most}")
     return int(numbers[0])
-
-
-_launcher_is_dead = threading.Event()
-_watch: threading.Thread | None = None
 
 
 def how_to_install(extra: str) -> str:
@@ -257,39 +255,6 @@ def _pass_on(stream: IO[bytes], status_file: Path) -> None:
                 os.write(2, line)
 
 
-def find_mpiexec() -> str:
-    """Return the path of ``mpiexec``: the environment's own if there is one, else the PATH's.
-
-    Raises `InputError` if there is none, or mpi4py is not installed.
-    """
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
-    if launcher is None or importlib.util.find_spec("mpi4py") is None:
-        missing = "mpiexec" if launcher is None else "mpi4py"
-        raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
-    return launcher
-
-
-def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables that this number of ranks needs and the user has not set."""
-    wanted = {
-        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
-        # Open MPI counts physical cores and would refuse more ranks; it would also bind each
-        # rank to one core, which starves the rank's threads.
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-    }
-    if os.geteuid() == 0:
-        wanted["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
-        wanted["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    # Some launchers give each rank a terminal, whatever their output really goes to.
-    wanted[TERMINAL] = "1" if sys.stdout.isatty() else "0"
-    wanted["COLUMNS"] = str(shutil.get_terminal_size().columns)
-    return {name: value for name, value in wanted.items() if name not in environment}
-
-
 def _stops_with(starter: int) -> Callable[[], None]:
     """Return a function after which the calling process is asked to stop when its starter dies.
 
@@ -336,6 +301,39 @@ def _ask_to_stop(child: subprocess.Popen[bytes], status_file: Path) -> None:
     child.send_signal(STOP_SIGNAL)
 
 
+def find_mpiexec() -> str:
+    """Return the path of ``mpiexec``: the environment's own if there is one, else the PATH's.
+
+    Raises `InputError` if there is none, or mpi4py is not installed.
+    """
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+    if launcher is None or importlib.util.find_spec("mpi4py") is None:
+        missing = "mpiexec" if launcher is None else "mpi4py"
+        raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
+    return launcher
+
+
+def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables that this number of ranks needs and the user has not set."""
+    wanted = {
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
+        # Open MPI counts physical cores and would refuse more ranks; it would also bind each
+        # rank to one core, which starves the rank's threads.
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+    }
+    if os.geteuid() == 0:
+        wanted["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        wanted["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    # Some launchers give each rank a terminal, whatever their output really goes to.
+    wanted[TERMINAL] = "1" if sys.stdout.isatty() else "0"
+    wanted["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
 def leave(comm: Comm, status: int, message: str) -> int:
     """Report a failure once, bring all ranks to an end, and return the status to exit with.
 
@@ -356,23 +354,6 @@ def leave(comm: Comm, status: int, message: str) -> int:
             _print_error(f"rank {comm.rank}: {message}")
         _end_all(comm, status)
     return int(comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0))
-
-
-def abort(comm: Communicator, message: str) -> None:
-    """Print `message` with the rank and end all ranks immediately with status 1."""
-    _print_error(f"rank {comm.rank}: {message}")
-    _end_all(comm, 1)
-
-
-def _end_all(comm: Communicator, status: int) -> None:
-    report_explanation()
-    comm.Abort(status)
-
-
-def _print_error(message: str) -> None:
-    # Whoever reads this may have gone.
-    with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
 
 
 def _all_arrive(comm: Communicator) -> bool:
@@ -397,6 +378,23 @@ def _hand_over_status(status: int) -> int:
         return status
     Path(path).write_text(str(status))
     return 0
+
+
+def abort(comm: Communicator, message: str) -> None:
+    """Print `message` with the rank and end all ranks immediately with status 1."""
+    _print_error(f"rank {comm.rank}: {message}")
+    _end_all(comm, 1)
+
+
+def _end_all(comm: Communicator, status: int) -> None:
+    report_explanation()
+    comm.Abort(status)
+
+
+def _print_error(message: str) -> None:
+    # Whoever reads this may have gone.
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
 
 
 # What `signal.signal` calls between two conversions of numbers to enumerations, which would take

@@ -50,6 +50,14 @@ def listening() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _handle_signal(number: int, _frame: FrameType | None) -> None:
+    global _last_at
+    now = time.monotonic()
+    if now - _last_at >= SECONDS_OF_ONE_REQUEST:
+        _last_at = now
+        raise StopRequest(asked_signal() if number == STOP_SIGNAL else number)
+
+
 def caught_signals() -> list[signal.Signals]:
     """Return the signals to listen to: none but in the main thread, where Python has its handlers.
 
@@ -59,14 +67,6 @@ def caught_signals() -> list[signal.Signals]:
         return []
     is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [number for number in SIGNALS if not (is_nohup and number == signal.SIGHUP)]
-
-
-def _handle_signal(number: int, _frame: FrameType | None) -> None:
-    global _last_at
-    now = time.monotonic()
-    if now - _last_at >= SECONDS_OF_ONE_REQUEST:
-        _last_at = now
-        raise StopRequest(asked_signal() if number == STOP_SIGNAL else number)
 
 
 def report_readiness() -> None:

@@ -12,10 +12,11 @@ import numpy as np
 from slipstream.engine.array_types import Array
 from slipstream.engine.device.device_interface import REAL_NAMES, Device, Kernel, RowLaunch
 
+# The copies that are timed.
 _REPETITIONS = 3
 # Rows that one thread adds.
 ROWS_OF_GROUP = 64
-# As in `engine/kernels/digests.hpp`.
+# The number of partial sums of a digest, as in `engine/kernels/digests.hpp`.
 SUMS = 64
 # A number of a time series holds this many bits exactly.
 DIGEST_BITS = 53

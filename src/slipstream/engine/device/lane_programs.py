@@ -30,15 +30,15 @@ from slipstream.engine.device.device_interface import (
 )
 from slipstream.engine.processes import renew_in_child
 
-# What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
-# only on these processors.
+# The numbers of integers that `lane_program.hpp` can pass on.
 _INTEGERS = (6, 16, 48)
-_REALS = 8
+# The processors on which it can pass arguments on.
 _PROCESSORS = ("x86_64", "aarch64")
+# Types of floating-point arguments.
 _FLOATS = (ctypes.c_float, ctypes.c_double)
-# What compiled code runs on: it does not ask.
+# Compiled code does not use its stream.
 _ANY_STREAM = cast(Stream, None)
-# Constants as in `lane_program.hpp`. An item that calls a function.
+# Constants of `lane_program.hpp`. An item that calls a function.
 _CALL = 0
 # An item that waits for a counter.
 _WAIT = 1
@@ -48,7 +48,7 @@ _RAISE = 2
 _FIELDS = 7
 # The spacing of counters.
 _STRIDE = 16
-# The number of floating-point arguments of a call.
+# The most floating-point arguments of a call.
 _REALS = 8
 
 

@@ -131,6 +131,22 @@ class ExchangePlan:
         return sum(block.count for block in self.sends if block.peer != self.rank)
 
 
+def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:
+    blocks, offset = [], 0
+    for peer, box in parts:
+        if count := box.size:
+            blocks.append(Block(peer, box, offset, count))
+            offset += count
+    return tuple(blocks)
+
+
+def _range(block: Block, low: int, high: int) -> Block:
+    row = block.count // block.box.shape[0]
+    start, stop = block.box.start, block.box.stop
+    box = Box((start[0] + low, *start[1:]), (start[0] + high, *stop[1:]))
+    return Block(block.peer, box, block.offset + low * row, box.size)
+
+
 def part_of(array: Array, block: Block) -> Array:
     """Return the part of a flat packed array that a block describes."""
     return array[block.offset : block.offset + block.count]
@@ -176,22 +192,6 @@ def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Arr
             views.append(array[low:high])
         first += count
     return views
-
-
-def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:
-    blocks, offset = [], 0
-    for peer, box in parts:
-        if count := box.size:
-            blocks.append(Block(peer, box, offset, count))
-            offset += count
-    return tuple(blocks)
-
-
-def _range(block: Block, low: int, high: int) -> Block:
-    row = block.count // block.box.shape[0]
-    start, stop = block.box.start, block.box.stop
-    box = Box((start[0] + low, *start[1:]), (start[0] + high, *stop[1:]))
-    return Block(block.peer, box, block.offset + low * row, box.size)
 
 
 def members_of(nodes: Sequence[int]) -> list[list[int]]:

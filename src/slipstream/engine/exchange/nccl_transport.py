@@ -66,6 +66,27 @@ class NcclTransport(Transport):
         return NcclExchange(self, plan, pairs, whole)
 
 
+def _make_communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
+    """Return the NCCL communicator of these ranks. Collective."""
+    from cupy.cuda import nccl
+
+    key = device, world_ranks(comm)
+    # All ranks must find it, or none: they may have been grouped differently before.
+    if comm.allreduce(int(key in _communicators)) == comm.size:
+        return _communicators[key]
+    name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
+    with device.context:
+        made = nccl.NcclCommunicator(comm.size, name, comm.rank)
+    _communicators[key] = ConnectedRanks(made, comm.size, device)
+    atexit.register(_abort_communicator, device, made)
+    return _communicators[key]
+
+
+def _abort_communicator(device: Device, comm: Any) -> None:
+    device.synchronize()
+    comm.abort()
+
+
 class NcclExchange(Exchange):
     """One group of messages."""
 
@@ -143,24 +164,3 @@ class ConnectedRanks:
 # for all graphs that captured its messages, and graphs may live as long as the process: so
 # communicators are never destroyed.
 _communicators: dict[tuple[Device, tuple[int, ...]], ConnectedRanks] = {}
-
-
-def _make_communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
-    """Return the NCCL communicator of these ranks. Collective."""
-    from cupy.cuda import nccl
-
-    key = device, world_ranks(comm)
-    # All ranks must find it, or none: they may have been grouped differently before.
-    if comm.allreduce(int(key in _communicators)) == comm.size:
-        return _communicators[key]
-    name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
-    with device.context:
-        made = nccl.NcclCommunicator(comm.size, name, comm.rank)
-    _communicators[key] = ConnectedRanks(made, comm.size, device)
-    atexit.register(_abort_communicator, device, made)
-    return _communicators[key]
-
-
-def _abort_communicator(device: Device, comm: Any) -> None:
-    device.synchronize()
-    comm.abort()

@@ -73,6 +73,11 @@ def redistribute(array: Array, source: Boxes, target: Boxes, comm: Comm = None) 
     return _back(result.reshape(*leading, *after[rank].shape), array)
 
 
+def _with_leading(box: Box, leading: tuple[int, ...]) -> Box:
+    count = leading if box.size else (0,) * len(leading)
+    return Box((*(0,) * len(leading), *box.start), (*count, *box.stop))
+
+
 @collectively
 def with_halo(
     array: Array,
@@ -172,6 +177,13 @@ def with_halo(
     return _back(result, array)
 
 
+def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    values = tuple(value) if np.iterable(value) else (value,) * len(shape)
+    if len(values) != len(shape):
+        raise InputError(f"{name} {value!r}; accepted: one, or one for each of {len(shape)} axes")
+    return values
+
+
 def section(
     array: Array, boxes: Boxes, index: Sequence[int | slice], comm: Comm = None
 ) -> tuple[Array, tuple[Box, ...]]:
@@ -269,18 +281,6 @@ def part_of_rank(array: Array, box: Box) -> np.ndarray:
     if host.dtype.hasobject:
         raise InputError(f"array is of type {host.dtype}; accepted: numbers")
     return np.asarray(host)
-
-
-def _with_leading(box: Box, leading: tuple[int, ...]) -> Box:
-    count = leading if box.size else (0,) * len(leading)
-    return Box((*(0,) * len(leading), *box.start), (*count, *box.stop))
-
-
-def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    values = tuple(value) if np.iterable(value) else (value,) * len(shape)
-    if len(values) != len(shape):
-        raise InputError(f"{name} {value!r}; accepted: one, or one for each of {len(shape)} axes")
-    return values
 
 
 def _back(result: np.ndarray, like: Array) -> Array:

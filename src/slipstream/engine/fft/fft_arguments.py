@@ -35,17 +35,19 @@ Boxes = tuple[Box, ...] | GridBoxes
 
 # Fields and three axes: arrays with more axes have too many grids to try them all.
 _SEARCHED_AXES = 4
-
 # The cost of a message in elements: a microsecond of a network.
 _MESSAGE = 1024
-
-# Bricks to a pencil, two more pencils, and bricks again.
+# The most exchanges of a route: bricks to a pencil, two more pencils, and bricks again.
 _MOST_EXCHANGES = 4
-# The types of cosine transforms that are inverses, by type.
+# The type of the inverse of a cosine or sine transform, by type.
 _INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
+# Accepted layouts of a transform.
 LAYOUTS = ("slab", "pencil", "root")
+# Accepted orders of modes.
 ORDERS = ("transposed", "natural")
+# Accepted efforts of tuning.
 TUNES = ("off", "quick", "full")
+# Accepted residencies of arrays.
 RESIDENCIES = ("device", "host", "disk", "auto")
 # With the axis of fields, more axes than GPU libraries, and people, can handle.
 _MOST_AXES = 8

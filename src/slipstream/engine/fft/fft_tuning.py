@@ -76,6 +76,32 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     return best
 
 
+def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
+    """Return remembered choices; None if they are from another version or machine."""
+    try:
+        known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
+        numbers = [
+            operator.index(n)
+            for n in (known.workers, known.slab.kx_chunks, known.slab.plane_chunks)
+        ]
+        switches = [known.slab.store, known.slab.tiled, known.slab.whole]
+    except (TypeError, KeyError):
+        return None
+    valid = min(numbers) >= 1 and all(isinstance(switch, bool) for switch in switches)
+    named = known.transport in ("none", *TRANSPORTS) and record.get("tune") in ("quick", "full")
+    if not (valid and named) or known.workers > ranks:
+        return None
+    if ranks == 1:
+        return known if known.transport == "none" else None
+    if known.transport == "none":
+        return None
+    try:
+        chosen_transport(known.transport, comm, device)
+    except InputError:  # of a transport that this machine does not have
+        return None
+    return known
+
+
 def _candidates(
     arguments: Arguments,
     device: Device,
@@ -153,32 +179,6 @@ def transform_key(arguments: Arguments, device: Device) -> str:
         f"boxes {' '.join(boxes)} {digest:06x}; wire {a.wire}; transport {a.transport}; "
         f"workers {a.workers or 'any'}; {a.schedule}"
     )
-
-
-def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
-    """Return remembered choices; None if they are from another version or machine."""
-    try:
-        known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
-        numbers = [
-            operator.index(n)
-            for n in (known.workers, known.slab.kx_chunks, known.slab.plane_chunks)
-        ]
-        switches = [known.slab.store, known.slab.tiled, known.slab.whole]
-    except (TypeError, KeyError):
-        return None
-    valid = min(numbers) >= 1 and all(isinstance(switch, bool) for switch in switches)
-    named = known.transport in ("none", *TRANSPORTS) and record.get("tune") in ("quick", "full")
-    if not (valid and named) or known.workers > ranks:
-        return None
-    if ranks == 1:
-        return known if known.transport == "none" else None
-    if known.transport == "none":
-        return None
-    try:
-        chosen_transport(known.transport, comm, device)
-    except InputError:  # of a transport that this machine does not have
-        return None
-    return known
 
 
 def streamed_plan(

@@ -289,6 +289,13 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
         return planes * self.spectral_shape[1] * self.row
 
 
+def _spread(modes: Modes, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Extend tables over the kept modes to all modes."""
+    positions = modes.positions()
+    offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
+    return offset, pitch
+
+
 class PencilGeometry(PlaneGeometry):
     """Boxes and plans of one rank of a process grid, with parts along z and along y.
 
@@ -445,13 +452,6 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
         return [KxRange(cast(Any, self), slice(None), slice(None))]
 
     plane_rows = PackedBlocks.packed_rows
-
-
-def _spread(modes: Modes, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Extend tables over the kept modes to all modes."""
-    positions = modes.positions()
-    offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
-    return offset, pitch
 
 
 def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, high: int) -> Any:

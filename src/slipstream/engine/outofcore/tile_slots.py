@@ -40,11 +40,6 @@ _WORTH = 1 << 18
 _PIECES = 1024
 # Pages are what the system reads and writes as a whole.
 _PAGE = mmap.PAGESIZE
-
-_local = threading.local()
-# Addresses and sizes; and a file, an offset in it, and its memory.
-_Pieces: TypeAlias = "list[tuple[int, int]]"
-_Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 # Bytes of rows that copy engines write to the host at less than full speed.
 _SHORT_ROW = 32 << 10
 # Numbers of a row that some threads copy together.
@@ -58,6 +53,12 @@ _AT_ONCE = 4
 COPIES = ("memcpy2D", "zero-copy", "packed")
 # Buffers begin at multiples of this many bytes, as cuFFT, vector code and drives like it.
 ALIGNMENT = 512
+
+_local = threading.local()
+# Addresses and sizes.
+_Pieces: TypeAlias = "list[tuple[int, int]]"
+# A file, an offset in it, and its memory.
+_Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 
 
 class FileTransfer:

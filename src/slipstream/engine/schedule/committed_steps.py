@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.patches import Patch
 
-    from slipstream.engine.schedule.step_graph import Node
-
 
 # Colour-blind safe (Okabe and Ito 2008), one per category.
 COLOURS = {
@@ -37,13 +35,15 @@ COLOURS = {
     "compute": "#009E73",
     "io": "#999999",
 }
+# The schedules of steps.
 POLICIES = ("serial", "overlap")
 # The approximate time to wake the threads of a CPU and to wait for them, if they sleep and others
-# use the cores; and the number of runs of a step in which its work is timed. The first run is often
-# slow, as memory is touched for the first time.
+# use the cores.
 _SECONDS_TO_WAKE = 1e-4
+# The number of runs of a step in which its work is timed. The first run is often slow, as memory is
+# touched for the first time.
 _TIMED_RUNS = 10
-# What never runs alone, whatever these runs take: they may be those of a busy moment.
+# The seconds of work that never run alone, whatever these runs take: the moment may be busy.
 _LONGEST_ALONE = 1e-3
 
 
@@ -165,14 +165,6 @@ class Timeline:
         axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend_of(timelines: Sequence[Timeline]) -> list[Patch]:
-    """Return the legend's handles for the categories in some timelines."""
-    from matplotlib.patches import Patch
-
-    present = {entry.category for timeline in timelines for entry in timeline.entries}
-    return [Patch(color=COLOURS[c], label=c) for c in COLOURS if c in present]
-
-
 def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     merged: list[list[float]] = []
     for start, stop in sorted(intervals):
@@ -181,6 +173,14 @@ def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
         else:
             merged.append([start, stop])
     return [(a, b) for a, b in merged]
+
+
+def legend_of(timelines: Sequence[Timeline]) -> list[Patch]:
+    """Return the legend's handles for the categories in some timelines."""
+    from matplotlib.patches import Patch
+
+    present = {entry.category for timeline in timelines for entry in timeline.entries}
+    return [Patch(color=COLOURS[c], label=c) for c in COLOURS if c in present]
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:
