@@ -142,7 +142,9 @@ def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
     for box in filled:
         if box.intersect(space) != box:
             raise InputError(f"{what}: {box} is not inside of shape {tuple(shape)}")
-    if _signed_corners(filled, shape) == _signed_corners([space] if space.size else [], shape):
+    if _count_signed_corners(filled, shape) == _count_signed_corners(
+        [space] if space.size else [], shape
+    ):
         return
     for first, second in itertools.combinations(filled, 2):
         if first.intersect(second).size:
@@ -150,7 +152,7 @@ def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
     raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
 
 
-def _signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, int]:
+def _count_signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, int]:
     """Return the number of boxes with a corner at a point, with alternating signs, if not zero.
 
     These are the mixed differences of the number of boxes at each point: they are equal if and only
@@ -184,7 +186,7 @@ def _start_of_part(size: int, parts: int, part: int, unit: int = 1) -> int:
     return min(size, unit * (part * (units // parts) + min(part, units % parts)))
 
 
-def _part_of(size: int, parts: int, point: int, unit: int = 1) -> int:
+def _find_part(size: int, parts: int, point: int, unit: int = 1) -> int:
     """Return the number of the part with a given point."""
     size, point = -(-size // unit), point // unit
     short, longer = divmod(size, parts)
@@ -298,7 +300,7 @@ class GridBoxes(Sequence[Box]):
             low, high = max(low, 0), min(high, size)
             if low >= high:
                 return []
-            first, last = (_part_of(size, parts, one, unit) for one in (low, high - 1))
+            first, last = (_find_part(size, parts, one, unit) for one in (low, high - 1))
             bounds = [
                 _start_of_part(size, parts, part, unit) for part in range(first + 1, last + 1)
             ]
@@ -378,7 +380,7 @@ def recursive_bisection(
         halves = []
         for (box, first, count), axis, planes in zip(pending, axes, weights, strict=True):
             left = count // 2
-            cut = box.start[axis] + _balanced_cut(planes, left, count)
+            cut = box.start[axis] + _find_balanced_cut(planes, left, count)
             for side, start, share in (
                 (box.with_range(axis, box.start[axis], cut), first, left),
                 (box.with_range(axis, cut, box.stop[axis]), first + left, count - left),
@@ -389,7 +391,7 @@ def recursive_bisection(
     return boxes
 
 
-def _balanced_cut(weights: Sequence[float], left: int, parts: int) -> int:
+def _find_balanced_cut(weights: Sequence[float], left: int, parts: int) -> int:
     """Return after how many planes to cut, for `left` of `parts` shares to be before the cut."""
     before = [0, *itertools.accumulate(weights)]
     if not before[-1]:

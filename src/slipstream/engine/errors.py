@@ -222,7 +222,7 @@ class KnownAttributes:
 
     def _list_settable(self) -> list[str]:
         """Return the names that can be set, for messages."""
-        found = {name for one in type(self).__mro__ for name in (*vars(one), *_declared(one))}
+        found = {name for one in type(self).__mro__ for name in (*vars(one), *_get_declared(one))}
         known = [name for name in found if name[0] != "_" and _is_setter(self, name)]
         return sorted({*known, *self._further()})
 
@@ -261,16 +261,16 @@ def _is_setter(owner: object, name: str) -> bool:
     of_users = itertools.takewhile(
         lambda kind: not kind.__module__.startswith("slipstream."), type(owner).__mro__
     )
-    return any(name in vars(kind) or name in _declared(kind) for kind in of_users)
+    return any(name in vars(kind) or name in _get_declared(kind) for kind in of_users)
 
 
 def _is_new(owner: object, name: str) -> bool:
     """Return whether an attribute is declared, and not yet set."""
-    declared = any(name in _declared(one) for one in type(owner).__mro__)
+    declared = any(name in _get_declared(one) for one in type(owner).__mro__)
     return declared and name not in vars(owner)
 
 
-def _declared(kind: type) -> Mapping[str, Any]:
+def _get_declared(kind: type) -> Mapping[str, Any]:
     declared: Mapping[str, Any] = vars(kind).get("__annotations__", {})
     return declared
 

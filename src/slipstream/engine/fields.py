@@ -414,7 +414,7 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     for axis, name in enumerate(AXES):
         line, size = layout.coordinates[name], layout.shape[axis]
         along = places[:, 2 - axis] if axis < 2 else along_x
-        near, factors = _nearest_four(line, size, along, name == layout.walls)
+        near, factors = _find_nearest_four(line, size, along, name == layout.walls)
         if axis == 1 and (slide := layout.slide()):
             along_x = along_x - slide * (near // size)
         local = near % size - box.start[axis]
@@ -435,7 +435,7 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     return result
 
 
-def _nearest_four(
+def _find_nearest_four(
     line: np.ndarray, size: int, places: np.ndarray, has_walls: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the points around each place on an axis, and their weights.

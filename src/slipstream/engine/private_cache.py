@@ -136,7 +136,7 @@ def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]
         content = _read_entry(path)
         if content is None:
             content = make(folder)
-            write_atomically(path, _with_footer(content, path))
+            write_atomically(path, _add_footer(content, path))
     prune(folder)
     return path, content
 
@@ -152,7 +152,7 @@ def _warn_if_passed_over(folder: Path) -> None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _with_footer(content: bytes, path: Path) -> bytes:
+def _add_footer(content: bytes, path: Path) -> bytes:
     # Loaders ignore bytes after the last section, so the checksum can travel in the file.
     return content + MARK + hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
@@ -164,7 +164,7 @@ def _read_entry(path: Path) -> bytes | None:
     except OSError:
         return None
     content = data[:-_FOOTER]
-    if not content or data != _with_footer(content, path):
+    if not content or data != _add_footer(content, path):
         return None
     note_use(path)
     return content
@@ -188,11 +188,11 @@ def note_use(path: Path) -> None:
     """Note that an entry is used now, which keeps it from being removed."""
     with contextlib.suppress(OSError):
         status = path.stat()
-        if time.time() - _last_use(status) > _MOMENT / 2:
+        if time.time() - _find_last_use(status) > _MOMENT / 2:
             os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
-def _last_use(status: os.stat_result) -> float:
+def _find_last_use(status: os.stat_result) -> float:
     return max(status.st_atime, status.st_mtime)
 
 
@@ -248,7 +248,7 @@ def _remove_unused(folder: Path, now: float) -> None:
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
             status = path.lstat()
-            unused = now - _last_use(status)
+            unused = now - _find_last_use(status)
             if path.name.startswith(SCRATCH) or _is_half_written(path):
                 if unused > _LEFT_OVER:
                     shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else path.unlink()

@@ -229,7 +229,7 @@ def relaunch(
             command,
             env=environment,
             start_new_session=True,
-            preexec_fn=_stops_with(os.getpid()),
+            preexec_fn=_make_stop_request(os.getpid()),
             stderr=subprocess.PIPE,
         )
         passing = threading.Thread(target=_pass_on, args=(child.stderr, status_file), daemon=True)
@@ -255,7 +255,7 @@ def _pass_on(stream: IO[bytes], status_file: Path) -> None:
                 os.write(2, line)
 
 
-def _stops_with(starter: int) -> Callable[[], None]:
+def _make_stop_request(starter: int) -> Callable[[], None]:
     """Return a function after which the calling process is asked to stop when its starter dies.
 
     Only the process itself can ask for this, and nothing else shows that a starter was killed.
@@ -349,14 +349,14 @@ def leave(comm: Comm, status: int, message: str) -> int:
         return status
     if comm.rank == 0:
         _print_error(message)
-    if not _all_arrive(comm):
+    if not _wait_for_all(comm):
         if comm.rank != 0:
             _print_error(f"rank {comm.rank}: {message}")
         _end_all(comm, status)
     return int(comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0))
 
 
-def _all_arrive(comm: Communicator) -> bool:
+def _wait_for_all(comm: Communicator) -> bool:
     """Return whether all ranks reach this point within a few seconds."""
     request = comm.Ibarrier()
     deadline = time.monotonic() + _SECONDS_TO_LEAVE_TOGETHER

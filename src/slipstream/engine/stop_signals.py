@@ -96,7 +96,7 @@ def report_signal(status_file: Path, number: int) -> None:
 
 def asked_signal() -> int:
     """Return which signal `STOP_SIGNAL` stands for."""
-    path = _beside_status("asked")
+    path = _find_beside_status("asked")
     try:
         return int(path.read_text()) if path is not None else STOP_SIGNAL
     except (OSError, ValueError):
@@ -104,12 +104,12 @@ def asked_signal() -> int:
 
 
 def _touch_mark(name: str) -> None:
-    path = _beside_status(name)
+    path = _find_beside_status(name)
     if path is not None:
         path.touch()
 
 
-def _beside_status(name: str) -> Path | None:
+def _find_beside_status(name: str) -> Path | None:
     """Return a file next to that for the status, if that is on this machine."""
     status = os.environ.get(STATUS_FILE)
     return Path(status).with_name(name) if status and os.path.exists(status) else None

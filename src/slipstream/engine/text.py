@@ -33,10 +33,10 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(letter) for letter in text)
+    return "".join(_escape_letter(letter) for letter in text)
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter in "\n\t" or unicodedata.category(letter) not in _OBEYED:
         return letter
     return letter.encode("unicode_escape").decode("ascii")

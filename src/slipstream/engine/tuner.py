@@ -191,7 +191,7 @@ def variations(
 
 def recall(key: str, comm: Comm) -> Any:
     """Return the entry of a key; None if there is none. Collective."""
-    found = _entries().get(key) if comm is None or comm.rank == 0 else None
+    found = _read_entries().get(key) if comm is None or comm.rank == 0 else None
     return comm.bcast(found) if comm is not None else found
 
 
@@ -200,7 +200,7 @@ def remember(
 ) -> None:
     """Remember the best candidate, with its seconds and those of the slowest."""
     best = times.best()
-    entries = _entries()
+    entries = _read_entries()
     entries[key] = {
         "tune": tune,
         **write(best),
@@ -243,7 +243,7 @@ def _file() -> Path:
     return cache_folder() / "tuning.json"
 
 
-def _entries() -> dict[str, Any]:
+def _read_entries() -> dict[str, Any]:
     try:
         content = json.loads(_file().read_bytes())
     except (OSError, ValueError):

@@ -79,7 +79,7 @@ class CudaKernel(Kernel):
             grid, block = (launch.blocks, launch.rows, launch.layers), (launch.threads,)
             shared = launch.shared_bytes
         else:
-            grid, block = _row_grid(launch)
+            grid, block = _choose_row_grid(launch)
             shared = 0
         # Kernels continue with the rows, or blocks, that a smaller grid leaves.
         grid = (min(grid[0], _MAXIMUM_BLOCKS), *(min(n, _MAXIMUM_ROWS) for n in grid[1:]))
@@ -184,7 +184,7 @@ def _argument(value: Any) -> Any:
     return np.int64(value) if isinstance(value, int) else value
 
 
-def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _choose_row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
     across = min(_THREADS, max(_ROW_THREADS, 1 << max(0, launch.columns - 1).bit_length()))
     across = _ROW_THREADS if launch.reduces else across
     rows_per_block = _THREADS // across
@@ -328,7 +328,7 @@ class CudaDevice(Device):
         self.origin = event, time.perf_counter()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
-        with self.context, self._memory_for(f"an array of shape {tuple(shape)}"):
+        with self.context, self._explain_lack_of(f"an array of shape {tuple(shape)}"):
             return note(cupy.empty(shape, dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
@@ -338,7 +338,7 @@ class CudaDevice(Device):
 
     def allocate(self, size: int) -> int:
         """Return the address of `size` bytes outside of CuPy's pool, but within its limit."""
-        with self.context, self._memory_for(f"{size} bytes to share"):
+        with self.context, self._explain_lack_of(f"{size} bytes to share"):
             cupy.get_default_memory_pool().free_all_blocks()
             reserved = reserve(size)
             try:
@@ -442,7 +442,7 @@ class CudaDevice(Device):
         scratch: Scratch | None = None,
         scale: float = 1.0,
     ) -> Operation:
-        with self.context, self._memory_for("cuFFT's work area"):
+        with self.context, self._explain_lack_of("cuFFT's work area"):
             plan = strided_plan(source, target, axis, forward, cast(CufftScratch | None, scratch))
         if scale == 1.0:
             return plan
@@ -458,11 +458,11 @@ class CudaDevice(Device):
         return CufftScratch()
 
     def fft_all(self, source: Array, target: Array, forward: bool) -> Operation:
-        with self.context, self._memory_for("cuFFT's work area"):
+        with self.context, self._explain_lack_of("cuFFT's work area"):
             return whole_plan(source, target, forward)
 
     @contextlib.contextmanager
-    def _memory_for(self, what: str) -> Iterator[None]:
+    def _explain_lack_of(self, what: str) -> Iterator[None]:
         try:
             yield
         except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as failure:

@@ -76,7 +76,7 @@ def strided_plan(
     others = [i for i in range(source.ndim) if i != axis]
     batch, looped = _merge(source, target, others)
     if _is_misaligned(real, looped):
-        return _by_aligned_copy(source, target, axis, forward, scratch)
+        return _plan_aligned_copy(source, target, axis, forward, scratch)
     last = batch[-1] if batch else None
     distance = [a.strides[last] // a.itemsize if batch else 1 for a in (source, target)]
     stride = [a.strides[axis] // a.itemsize for a in (source, target)]
@@ -122,7 +122,7 @@ def _is_misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
     return real.dtype.kind == "f" and any(n % pair for n in (address_of(real), *steps))
 
 
-def _by_aligned_copy(
+def _plan_aligned_copy(
     source: cupy.ndarray,
     target: cupy.ndarray,
     axis: int,

@@ -181,7 +181,7 @@ class PinnedHost(HostDevice):
 
 
 @functools.cache
-def _pinned_host(device: CudaDevice) -> PinnedHost:
+def _make_pinned_host(device: CudaDevice) -> PinnedHost:
     return PinnedHost(device)
 
 
@@ -192,4 +192,4 @@ def home_of(device: Device) -> Device:
     """
     if isinstance(device, NotingDevice):
         return device.home
-    return device if device.kind == "cpu" else _pinned_host(cast("CudaDevice", device))
+    return device if device.kind == "cpu" else _make_pinned_host(cast("CudaDevice", device))

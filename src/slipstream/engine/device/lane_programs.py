@@ -289,7 +289,7 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     return part.untimed
 
 
-def _bound(
+def _bind_items(
     device: Device, items: np.ndarray, failed: np.ndarray, times: np.ndarray, timed: int
 ) -> HostCall:
     """Return the call of the compiled code that works through items."""
@@ -379,7 +379,7 @@ class _CompiledPart(_Part):
         self.times = times = np.zeros((len(items), 2), np.int64)
         self._program = [address_of(items), len(items), address_of(failed), address_of(times)]
         self.untimed, self._timed = (
-            _bound(device, items, failed, times, timed) for timed in (0, 1)
+            _bind_items(device, items, failed, times, timed) for timed in (0, 1)
         )
         for call in (self.untimed, self._timed):
             call.fill_later(fill_addresses)

@@ -177,8 +177,8 @@ class _ArrayHalo:
         alternating: bool,
     ) -> None:
         self._device, layout = device, layouts[plan.packed.rank]
-        sends = [_array_box(box, layouts[box.peer]) for box in plan.sends]
-        receives = [_array_box(box, layout) for box in plan.receives]
+        sends = [_make_array_box(box, layouts[box.peer]) for box in plan.sends]
+        receives = [_make_array_box(box, layout) for box in plan.receives]
         made = box_targets(transport, plan.packed, array, sends, receives, alternating)
         self._blocks, self._unpacking = made.blocks, made.unpacking
         own = [(array[layout.slices(b.source)], array[layout.slices(b.target)]) for b in plan.own]
@@ -206,7 +206,7 @@ class _ArrayHalo:
             )
 
 
-def _array_box(box: HaloBox, layout: PaddedBox) -> ArrayBox:
+def _make_array_box(box: HaloBox, layout: PaddedBox) -> ArrayBox:
     return ArrayBox(box.peer, box.offset, tuple(layout.shape), layout.slices(box.target))
 
 

@@ -366,7 +366,7 @@ class _AllToAll(MpiExchange):
             most = self.largest if fits else _MOST_BYTES
             self.largest = self._transport.owner.allreduce(most, op=max)
         self._joins = len(self._staged) > len(self.arrays_by_message(0))
-        prepared = self._joined_message if self._joins else self._messages_by_array
+        prepared = self._make_joined_message if self._joins else self._list_messages_by_array
         arrays = zip(*self._staged, strict=True)
         sources, targets = (
             prepared(some, blocks)
@@ -374,14 +374,14 @@ class _AllToAll(MpiExchange):
         )
         self._messages = list(zip(sources, targets, strict=True))
 
-    def _messages_by_array(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+    def _list_messages_by_array(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
         counts, offsets = [0] * self._comm.size, [0] * self._comm.size
         for block in blocks:
             counts[block.peer] = block.count // self._unit
             offsets[block.peer] = block.offset // self._unit
         return [[array.view(np.uint8), (counts, offsets), self._type] for array in arrays]
 
-    def _joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+    def _make_joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
         size, itemsize = self._comm.size, arrays[0].itemsize
         counts, offsets, kinds = [0] * size, [0] * size, [self._byte] * size
         joined = self._kinds(arrays, blocks)
@@ -615,7 +615,7 @@ class _Aggregated(MpiExchange):
                 lengths, offsets = ([span[i] // unit for span in leg.ranges] for i in (1, 0))
                 self._types.append(element.Create_indexed(lengths, offsets).Commit())
                 first = tag + STAGES.index(leg.stage) * len(self.pairs)
-                requests = self._persistent_of(leg, is_sent, self._types[-1], first)
+                requests = self._make_persistent(leg, is_sent, self._types[-1], first)
                 made.setdefault((leg.stage, is_sent), []).extend(requests)
         element.Free()
         self._requests = [request for requests in made.values() for request in requests]
@@ -626,7 +626,7 @@ class _Aggregated(MpiExchange):
         self._stages = [(expected[0], between + direct), (expected[1], scatter)]
         self._begun = len(self._stages)
 
-    def _persistent_of(self, leg: Leg, is_sent: bool, kind: Any, tag: int) -> Iterator[Any]:
+    def _make_persistent(self, leg: Leg, is_sent: bool, kind: Any, tag: int) -> Iterator[Any]:
         init = self._comm.Send_init if is_sent else self._comm.Recv_init
         packed = [pair[not is_sent] for pair in self._staged]
         arrays = self._scratch if leg.is_relayed else packed

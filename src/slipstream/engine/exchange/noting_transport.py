@@ -37,10 +37,10 @@ def usual_transport(rank_place: RankPlace, device: Device) -> str:
     """Return the transport that `auto` selects if each rank has its own device (NVIDIA GPUs)."""
     if rank_place.is_one_node:
         return "peer"
-    return _far_transport(device)
+    return _choose_far_transport(device)
 
 
-def _far_transport(device: Device) -> str:
+def _choose_far_transport(device: Device) -> str:
     return "mpi-p2p" if device.kind == "cpu" else "nccl"
 
 
@@ -72,7 +72,7 @@ def noting_transport(
     if name == "auto":
         name = usual_transport(rank_place, device)
     if name == "peer":
-        return _noted_peers(rank_place, device)
+        return _make_noted_peers(rank_place, device)
     return _NotingTransport(name, rank_place, device)
 
 
@@ -244,9 +244,9 @@ class _SilentComm:
         return 0
 
 
-def _noted_peers(rank_place: RankPlace, device: NotingDevice) -> Transport:
+def _make_noted_peers(rank_place: RankPlace, device: NotingDevice) -> Transport:
     """Return the transport itself, with other ranks' memory as addresses only."""
     comm: Any = _SilentComm(rank_place.rank, rank_place.ranks)
     memory = cast(Any, _NotedSharedArrays(rank_place, device))
-    far = _far_transport(device)
+    far = _choose_far_transport(device)
     return PeerTransport(comm, device, memory, lambda: _NotingTransport(far, rank_place, device))

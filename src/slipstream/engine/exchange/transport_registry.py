@@ -222,10 +222,10 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     if comm is None or comm.size == 1:
         return "none"
     if name == "auto":
-        return _automatic(comm, device, one_node(comm))
-    problem = _problems([name], comm, device)[name]
+        return _choose_automatic(comm, device, one_node(comm))
+    problem = _find_problems([name], comm, device)[name]
     if problem:
-        problems = _problems(TRANSPORTS, comm, device)
+        problems = _find_problems(TRANSPORTS, comm, device)
         usable = [other for other in TRANSPORTS if not problems[other]]
         raise InputError(f"transport {name!r} {problem}; accepted here: auto, {', '.join(usable)}")
     return name
@@ -238,7 +238,7 @@ def can_aggregate(comm: Communicator) -> bool:
 
 def transports_to_try(comm: Communicator, device: Device, message: float) -> list[str]:
     """Return the transports worth measuring for messages of a size in bytes. Collective."""
-    problems = _problems(TRANSPORTS, comm, device)
+    problems = _find_problems(TRANSPORTS, comm, device)
     aggregated = can_aggregate(comm) and message <= _SMALL
     return [
         name
@@ -290,20 +290,20 @@ def make_grid_transports(
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:
     """Make the transport between ranks that share no memory. Collective."""
     # On one node there are hardly any, so a transport without much setup is enough.
-    name = "mpi-p2p" if one_node(comm) else _automatic(comm, device, False)
+    name = "mpi-p2p" if one_node(comm) else _choose_automatic(comm, device, False)
     return transport_class(name).make(comm, device)
 
 
-def _automatic(comm: Communicator, device: Device, is_one_node: bool) -> str:
+def _choose_automatic(comm: Communicator, device: Device, is_one_node: bool) -> str:
     # One by one: transports after the first usable one are not imported.
     for name in AUTOMATIC:
         reaches_all = is_one_node or not transport_class(name).within_node
-        if reaches_all and not _problems([name], comm, device)[name]:
+        if reaches_all and not _find_problems([name], comm, device)[name]:
             return name
     raise RuntimeError("no transport is usable, though MPI's messages always are")
 
 
-def _problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
+def _find_problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
     """Return why each transport is unusable for these ranks, "" if it is usable. Collective."""
     classes = {name: transport_class(name) for name in names}
     lacks = {name: one.lacks(device.kind) for name, one in classes.items()}

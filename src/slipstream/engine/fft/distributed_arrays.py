@@ -238,7 +238,7 @@ def section(
     kept = [axis for axis, entry in enumerate(indices) if isinstance(entry, slice)]
     if not kept:
         raise InputError(f"index {index!r} is a single point; accepted: at least one slice")
-    parts = [_section_of(box, ranges) for box in all_boxes]
+    parts = [_intersect_section(box, ranges) for box in all_boxes]
     slices = [
         slice(points.start - low, points.stop - low, points.step) if points else slice(0)
         for points, low in zip(parts[rank][1], all_boxes[rank].start, strict=True)
@@ -254,7 +254,7 @@ def section(
     return view.reshape(*leading, *sections[rank].shape), sections
 
 
-def _section_of(box: Box, ranges: Sequence[range]) -> tuple[Box, list[range]]:
+def _intersect_section(box: Box, ranges: Sequence[range]) -> tuple[Box, list[range]]:
     """Return a box's part of a section, in indices of the section and of the whole array."""
     start, stop = [], []
     for points, low, high in zip(ranges, box.start, box.stop, strict=True):

@@ -45,7 +45,7 @@ Kind = Literal["fft", "dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "d
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _announces_refusals(method: Method) -> Method:
+def _announce_refusals(method: Method) -> Method:
     """Announce to the other ranks that a collective method refuses its arguments."""
 
     @functools.wraps(method)
@@ -304,7 +304,7 @@ class DistributedFFT(KnownAttributes):
         self._get_plan()
         return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
 
-    @_announces_refusals
+    @_announce_refusals
     def like(self, **changes: Any) -> DistributedFFT:
         """Return another plan with some arguments changed. Collective.
 
@@ -327,7 +327,7 @@ class DistributedFFT(KnownAttributes):
         made._turns = self._turns
         return made
 
-    @_announces_refusals
+    @_announce_refusals
     def padded(self, padding: str | float | Sequence[float] = "3/2") -> DistributedFFT:
         """Return a plan between the modes of this one and more points. Collective.
 
@@ -488,7 +488,7 @@ class DistributedFFT(KnownAttributes):
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.derivative(self, u_hat, axis, order, lengths)
 
-    @_announces_refusals
+    @_announce_refusals
     def product(self, *modes: Any) -> npt.NDArray[Any]:
         """Return the modes of the product of some fields, multiplied at the points. Collective.
 
@@ -497,7 +497,7 @@ class DistributedFFT(KnownAttributes):
         """
         return spectral_operations.product(self, *modes)
 
-    @_announces_refusals
+    @_announce_refusals
     def convolve(self, u: Any, v: Any) -> npt.NDArray[Any]:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
@@ -505,7 +505,7 @@ class DistributedFFT(KnownAttributes):
         """
         return spectral_operations.convolution(self, u, v)
 
-    @_announces_refusals
+    @_announce_refusals
     def forward_adjoint(self, u_hat: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
@@ -516,7 +516,7 @@ class DistributedFFT(KnownAttributes):
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.forward_adjoint(self, u_hat)
 
-    @_announces_refusals
+    @_announce_refusals
     def backward_adjoint(self, u: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
         u = self._arrays.checked(u, "input", "u")
@@ -612,7 +612,7 @@ class DistributedFFT(KnownAttributes):
         """
         return self._run(False, u_hat, out, stream)
 
-    @_announces_refusals
+    @_announce_refusals
     def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform physical to spectral space, and return immediately. Collective.
 
@@ -628,12 +628,12 @@ class DistributedFFT(KnownAttributes):
         """
         return self._begin_transform(True, u, out, stream)
 
-    @_announces_refusals
+    @_announce_refusals
     def backward_async(self, u_hat: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform spectral to physical space; see `forward_async`. Collective."""
         return self._begin_transform(False, u_hat, out, stream)
 
-    @_announces_refusals
+    @_announce_refusals
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
         """Transform `u` to `u_hat` and back; return the timeline of all operations. Collective.
 
@@ -648,7 +648,7 @@ class DistributedFFT(KnownAttributes):
             timelines[name] = self._profiled
         return timelines
 
-    @_announces_refusals
+    @_announce_refusals
     def wire_error(self) -> float:
         """Return the relative error that the narrow wire made in the last transforms. Collective.
 

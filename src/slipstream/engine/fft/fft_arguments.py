@@ -93,7 +93,7 @@ def find_route(
         for exchanges in range(_MOST_EXCHANGES + 1):
             routes = _find_routes(space, source, target, remaining, exchanges, idle)
             if routes:
-                return min(routes, key=_elements_moved)
+                return min(routes, key=_count_moved_elements)
     raise RuntimeError("no route was found, though one rank could transform everything")
 
 
@@ -211,7 +211,7 @@ def _list_grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool
     if space.half_axis in remaining:
         needed = remaining.intersection({space.half_axis, *space.early})
     result: list[Boxes] = []
-    for grid in _process_grids(space.active, len(shape)):
+    for grid in _list_process_grids(space.active, len(shape)):
         if not any(grid[axis] == 1 for axis in needed):
             continue
         if not idle and any(parts > size for parts, size in zip(grid, shape, strict=True)):
@@ -220,7 +220,7 @@ def _list_grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool
     return result
 
 
-def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
+def _list_process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
     """Return the process grids to try; for arrays of many axes, slabs and pencils only."""
     if axes <= _SEARCHED_AXES:
         return factorisations(ranks, axes)
@@ -233,7 +233,7 @@ def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
     return sorted(grids)
 
 
-def _elements_moved(route: list[Stage]) -> int:
+def _count_moved_elements(route: list[Stage]) -> int:
     """Return the elements that rank 0 sends, plus the cost of its messages in elements."""
     total = 0
     for first, second in itertools.pairwise(route):
@@ -297,7 +297,7 @@ def default_boxes(
     Arrays are transformed along `axes`, first along `first`; `grid` is the process grid of pencils.
     """
     if layout == "root":
-        return _on_root(sizes, ranks), _on_root(spectral_shape, ranks)
+        return _put_on_root(sizes, ranks), _put_on_root(spectral_shape, ranks)
     # All axes, the best ones to divide first. An axis without a transform can be divided without an
     # exchange, if it is long enough for all ranks; the first one transformed should not be divided.
     free = [axis for axis in range(len(sizes)) if axis not in axes]
@@ -323,7 +323,7 @@ def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -
     return grid_boxes(shape, [by_axis.get(axis, 1) for axis in range(len(shape))])
 
 
-def _on_root(shape: Sequence[int], ranks: int) -> Boxes:
+def _put_on_root(shape: Sequence[int], ranks: int) -> Boxes:
     return (whole(shape), *[whole((0,) * len(shape))] * (ranks - 1))
 
 
@@ -468,7 +468,7 @@ def checked_arguments(
     if scratch is not None and residency != "disk":
         raise InputError("scratch is for residency 'disk'; leave it out")
     real = kind.kind == "f"
-    chosen = _checked_axes(axes, len(sizes))
+    chosen = _check_axes(axes, len(sizes))
     what_is_done = checked_kinds(kinds, chosen)
     fourier = [
         a for a, kind_of_axis in zip(chosen, what_is_done, strict=True) if kind_of_axis == "fft"
@@ -560,7 +560,7 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     return tuple(whole_number(f"shape {sizes}: a size", n, 1) for n in sizes)
 
 
-def _checked_axes(axes: Sequence[int] | int | None, count: int) -> tuple[int, ...]:
+def _check_axes(axes: Sequence[int] | int | None, count: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(count))
     try:

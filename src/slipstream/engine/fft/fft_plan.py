@@ -189,7 +189,7 @@ class CosineTransform(Part):
         if not math.prod(shape):
             return
         self._edges = {
-            forward: _edge_factors(kind if forward else inverse_kind(kind), n, orthonormal)
+            forward: _split_edge_factors(kind if forward else inverse_kind(kind), n, orthonormal)
             for forward in (True, False)
         }
         self._library = device.has_cosine_transforms()
@@ -232,7 +232,7 @@ class CosineTransform(Part):
     def _record(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
         if not source.size:
             return
-        source, target = self._as_real(source), self._as_real(target)
+        source, target = self._view_as_real(source), self._view_as_real(target)
         if self._library:
             self._record_library(graph, source, target, forward)
         else:
@@ -300,13 +300,13 @@ class CosineTransform(Part):
             operation, reads=[source], writes=writes, label=label, category=category, lane=lane
         )
 
-    def _as_real(self, array: Array) -> Array:
+    def _view_as_real(self, array: Array) -> Array:
         if self._dtype.kind != "c":
             return array
         return array.view(self._real).reshape(self._shape)
 
 
-def _edge_factors(
+def _split_edge_factors(
     kind: str, n: int, orthonormal: bool
 ) -> tuple[dict[int, float], dict[int, float]]:
     """Return the factors of points before, and of modes after, an orthonormal transform."""

@@ -58,7 +58,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     name = chosen_transport(a.transport, comm, device)
     slab = SlabOptions(whole=device.kind != "cpu" and max(a.shape) in _WHOLE)
     if device.kind != "cpu" and a.ranks > 1:
-        bytes_per_rank = _modes_bytes(a) // a.ranks
+        bytes_per_rank = _count_modes_bytes(a) // a.ranks
         if bytes_per_rank >= _COPIED:
             chunks = max(4, min(8, bytes_per_rank // _CHUNK))
             slab = dataclasses.replace(slab, kx_chunks=chunks, store=False)
@@ -67,7 +67,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
         return default
     best: Choices = tuner.tuned(
         transform_key(a, device),
-        partial(_from_record, ranks=a.ranks, comm=comm, device=device),
+        partial(_read_choices, ranks=a.ranks, comm=comm, device=device),
         partial(_candidates, a, device, comm, default),
         lambda choices: pair_of(Plan(a, device, comm, choices), a, device, device, comm),
         comm,
@@ -76,7 +76,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     return best
 
 
-def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
+def _read_choices(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
     """Return remembered choices; None if they are from another version or machine."""
     try:
         known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
@@ -112,7 +112,7 @@ def _candidates(
     several, full = arguments.ranks > 1, arguments.tune == "full"
     names = [default.transport]
     if arguments.transport == "auto" and several and comm is not None:
-        names = transports_to_try(comm, device, _modes_bytes(arguments) / arguments.ranks**2)
+        names = transports_to_try(comm, device, _count_modes_bytes(arguments) / arguments.ranks**2)
     chunks = (1, 2, 4, 8, 16) if several else (1,)
     # The numbers of chunks of planes worth measuring for a number of chunks of kx.
     planes = {p: ((1,) if p > 1 else chunks) if device.kind == "cpu" else (1, 2) for p in chunks}
@@ -138,7 +138,7 @@ def _candidates(
             yield choices
 
 
-def _modes_bytes(arguments: Arguments) -> int:
+def _count_modes_bytes(arguments: Arguments) -> int:
     modes = math.prod(arguments.spectral_shape) * arguments.fields
     return modes * arguments.complex_dtype.itemsize
 
@@ -210,7 +210,7 @@ def streamed_plan(
     def chosen(again: bool) -> Streaming:
         return tuner.tuned(
             key,
-            _streaming_from_record,
+            _read_streaming,
             tuner.variations(a.streaming, options, a.tune),
             lambda candidate: pair_of(plan(candidate), a, devices[0], home, comm),
             comm,
@@ -227,7 +227,7 @@ def streamed_plan(
         return plan(chosen(again=True) if streaming != a.streaming else streaming)
 
 
-def _streaming_from_record(record: dict[str, Any]) -> Streaming | None:
+def _read_streaming(record: dict[str, Any]) -> Streaming | None:
     """Return remembered options; None if they are from another version."""
     try:
         return Streaming(**{name: record[name] for name in DEFAULT.of_transform()})

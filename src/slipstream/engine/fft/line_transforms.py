@@ -493,7 +493,7 @@ class ColumnPass:
         elif self.line.tiled:
             # Only the kept modes are stored.
             moves = points.nbytes, points.nbytes * float(self._is_kept.mean())
-            kept = Rows(points, [points], self._tables_in_place(columns))
+            kept = Rows(points, [points], self._make_tables_in_place(columns))
             self.line.record(graph, kept, in_strides(points), True, moves=moves)
         else:
             self.line.record_in_place(graph, points, True)
@@ -505,7 +505,7 @@ class ColumnPass:
             self._tables[z, y] = RowTables(self._device, self._geometry.mode_rows(z, y))
         return Rows(spectral, [spectral], self._tables[z, y])
 
-    def _tables_in_place(self, columns: Array) -> RowTables:
+    def _make_tables_in_place(self, columns: Array) -> RowTables:
         """Return the tables of modes that stay in the columns."""
         z, y = (stride // columns.itemsize for stride in columns.strides[1:3])
         if (z, y) not in self._in_place:

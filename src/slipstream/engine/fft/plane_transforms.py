@@ -337,7 +337,7 @@ class PlanePass:
                 product = product or self._no_product(task.inputs, task.outputs)
                 self._record_in_shares(graph, sources[0], targets[0], product, first, last)
                 return
-            fused = self._fused_kernel(product, task.inputs, task.outputs)
+            fused = self._get_fused_kernel(product, task.inputs, task.outputs)
         for number, low in enumerate(range(first, last, self.batch)):
             turn, lane = graph.lane_of_batch(number)
             high = min(low + self.batch, last)
@@ -369,7 +369,7 @@ class PlanePass:
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
         """Plan a library's transforms of a task without points, so that scratch is known."""
-        if self._fused_kernel(product, inputs, outputs):
+        if self._get_fused_kernel(product, inputs, outputs):
             return
         for low in range(0, planes, self.batch):
             for fields, forward in ((inputs, False), (outputs, True)):
@@ -392,7 +392,7 @@ class PlanePass:
             for line, one in zip(self._lines, self._ranges, strict=True):
                 line.plan(self._part(modes, one))
 
-    def _fused_kernel(
+    def _get_fused_kernel(
         self, product: PointProduct | None, inputs: int, outputs: int
     ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""

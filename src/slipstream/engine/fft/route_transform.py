@@ -239,7 +239,7 @@ class RouteTransform(Part):
         """Record the forward transform along x of local points into pieces of their modes."""
         for group in _groups(pieces, (0, 1, 2)):
             part = points[group[0][0][:_X]]
-            for selected, views in _by_field(part, [view for _, view in group]):
+            for selected, views in _split_by_field(part, [view for _, view in group]):
                 if len(pieces) == 1:
                     operation = self._rows.bind(selected, views[0], True)
                 else:
@@ -289,7 +289,7 @@ class RouteTransform(Part):
             slices = list(group[0][0])
             slices[axis] = slice(None)
             part = array[tuple(slices)]
-            for selected, views in _by_field(part, [view for _, view in group]):
+            for selected, views in _split_by_field(part, [view for _, view in group]):
                 steps = [stride // selected.itemsize for stride in selected.strides]
                 local = (
                     steps[axis] * np.arange(selected.shape[axis], dtype=np.int64),
@@ -493,7 +493,7 @@ def _groups(pieces: Pieces, axes: Sequence[int]) -> list[Pieces]:
     return list(groups.values())
 
 
-def _by_field(part: Array, views: list[Array]) -> list[tuple[Array, list[Array]]]:
+def _split_by_field(part: Array, views: list[Array]) -> list[tuple[Array, list[Array]]]:
     """Return parts and views, split so that all views have the same stride between fields."""
     if len({view.strides[0] for view in views}) == 1:
         return [(part, views)]

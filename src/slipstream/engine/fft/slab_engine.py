@@ -327,7 +327,7 @@ class SlabEngine:
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
-        self._memory = self._allocated(fields, self._complex_dtype)
+        self._memory = self._allocate_memory(fields, self._complex_dtype)
         self.planes, self.columns = self._parts()
         self.buffer_bytes = sum({id(array): array.nbytes for array in self._memory}.values())
         if not works:
@@ -358,7 +358,7 @@ class SlabEngine:
         else:
             self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)
 
-    def _allocated(self, fields: int, dtype: np.dtype) -> tuple[Array, Array]:
+    def _allocate_memory(self, fields: int, dtype: np.dtype) -> tuple[Array, Array]:
         """Return memory for the planes, and for the columns, of all ranges. Collective."""
         transport, parts = self._transport, [one.geometry for one in self.geometry.ranges]
         empty = transport.empty if transport else self.devices[0].empty

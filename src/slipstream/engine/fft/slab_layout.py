@@ -510,7 +510,7 @@ def chunk_geometry(
     """
     bounds = [
         low + min(stop * row_alignment, high - low)
-        for low, high in _without_gap(modes[2])
+        for low, high in _close_gap(modes[2])
         for _, stop in split(-(-(high - low) // row_alignment), chunks)
     ]
     parts = [(low, high) for low, high in itertools.pairwise([0, *bounds]) if low < high]
@@ -547,14 +547,14 @@ def pencil_geometry(
             else (0, 0)
             for box in boxes
         ]
-        for low, high in _without_gap(modes[2]):
+        for low, high in _close_gap(modes[2]):
             low, high = max(low, start), min(high, stop)
             if low < high:
                 result._ranges.append(_range(result, low, high, low - start, 1, ky))
     return result
 
 
-def _without_gap(x: Modes) -> list[tuple[int, int]]:
+def _close_gap(x: Modes) -> list[tuple[int, int]]:
     """Return the kept modes of x as contiguous ranges."""
     return [(0, x.low), (x.low, x.count)] if x.high and x.gap else [(0, x.count)]
 

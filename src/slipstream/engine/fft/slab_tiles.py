@@ -129,9 +129,9 @@ class TileNeeds:
             spectral = self.spectral * (aligned(kz * ky * row * size) + ALIGNMENT)
             spectral += aligned(self.reals * kz * ky * min(nx, row) * size // 2)
             columns = max(columns, self._columns(part, shape) + spectral)
-        return max(columns, *self._bytes_of_planes(shape, device))
+        return max(columns, *self._count_plane_bytes(shape, device))
 
-    def _bytes_of_planes(self, shape: TileShape, device: Device) -> Iterator[int]:
+    def _count_plane_bytes(self, shape: TileShape, device: Device) -> Iterator[int]:
         """Yield the bytes of the tiles of a pass over planes."""
         size, planes = self.dtype.itemsize, shape.planes
         if shape.kx is None or shape.rows is None:
@@ -213,7 +213,7 @@ class SlabWorker:
             self.shares = Shares(device, rows, places=rows.places)
             lines = [RowsOfShares(device, dtype, self.line.of_gpus)]
             self.column_tables, *self.mode_tables = (
-                RowTables(device, table) for table in self._tables_along_y()
+                RowTables(device, table) for table in self._make_tables_along_y()
             )
         self.planes = PlanePass(device, geometry, fields, dtype, batches, self.scratch, lines)
         self.columns = [
@@ -230,7 +230,7 @@ class SlabWorker:
             for kx_range in needs.geometry.ranges
         ]
 
-    def _tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _make_tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the tables of a tile along y: of points, and of modes by range of kx."""
         g, shape = self._needs.pencils, self.shape
         size = shape.planes, shape.kx or 0
@@ -302,7 +302,7 @@ class SlabTiles:
     def check(self, comm: Comm, limit: int) -> None:
         """Refuse a limit that is too small for any tiles; allocates no field. Collective."""
         limit = -largest(comm, -limit)
-        if largest(comm, self._least_bytes()) > limit:
+        if largest(comm, self._count_least_bytes()) > limit:
             self._refuse(comm, limit)
 
     def fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[SlabWorker], int]:
@@ -317,7 +317,7 @@ class SlabTiles:
 
         def least() -> int:
             if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
-                return self._least_bytes()
+                return self._count_least_bytes()
             # Make the smallest tiles, to measure a library's memory.
             return self._make_slots(count, NO_LIMIT).bytes
 
@@ -337,7 +337,7 @@ class SlabTiles:
             if left >= 0:
                 most = self.shape(count).ky
                 return count, min(self.staying_tiles(count, left) * most, self._ky)
-        raise self._too_little(limit, self._least_bytes())
+        raise self._too_little(limit, self._count_least_bytes())
 
     def staying_tiles(self, count: int, left: int) -> int:
         """Return how many of `count` tiles keep columns on the device, with `left` bytes free."""
@@ -346,15 +346,15 @@ class SlabTiles:
             return 0
         return min(left // self.needs.column_bytes(shape), -(-self._ky // shape.ky))
 
-    def _least_bytes(self) -> int:
+    def _count_least_bytes(self) -> int:
         return self._bytes(self._counts()[-1])
 
     def _bytes(self, count: int) -> int:
         """Return the bytes of `count` tiles, without a library's work area."""
-        slots = self.streaming.slots * self._slot_bytes(count)
+        slots = self.streaming.slots * self._count_slot_bytes(count)
         return slots + max(self._bytes_beside(count, one) for one in self.devices)
 
-    def _slot_bytes(self, count: int) -> int:
+    def _count_slot_bytes(self, count: int) -> int:
         return max(self.needs.slot_bytes(self.shape(count), one) for one in self.devices)
 
     def _bytes_beside(self, count: int, device: Device) -> int:
@@ -393,7 +393,7 @@ class SlabTiles:
         of_planes, of_ky = max(1, -(-planes // count)), max(1, -(-ky // count))
         row, is_pencil = self._row, isinstance(self.geometry, PencilGeometry)
         if not self.needs.divides_planes or (count <= self._with_whole_rows and not is_pencil):
-            return TileShape(max(1, -(-planes // self._of_planes(count))), of_ky, row)
+            return TileShape(max(1, -(-planes // self._count_plane_tiles(count))), of_ky, row)
         g = self.needs.pencils
         # Parts of a plane, and of a ky, if there are more tiles than planes or ky.
         parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
@@ -408,7 +408,7 @@ class SlabTiles:
             max(1, min(rows, max(unit, pairs))),
         )
 
-    def _of_planes(self, count: int) -> int:
+    def _count_plane_tiles(self, count: int) -> int:
         """Return the number of tiles of whole planes, given `count` tiles of columns.
 
         Planes are contiguous, so smaller tiles are copied as fast, and a pass waits less at its
@@ -443,7 +443,7 @@ class SlabTiles:
     def _make_slots(self, count: int, limit: int) -> TileSlots[SlabWorker]:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""
         needs, streaming, shape = self.needs, self.streaming, self.shape(count)
-        size = self._slot_bytes(count)
+        size = self._count_slot_bytes(count)
         home, stages = self.home, streaming.copies == "packed"
         if isinstance(home, FileHome):
             home, stages = home.host, any(tile_device.kind != "cpu" for tile_device in self.devices)

@@ -137,7 +137,7 @@ class StreamedPlan(Plan):
         alone = _find_only_rank(a.input_boxes)
         if alone is None or alone != _find_only_rank(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
-        layout = _layout_of(a, rank, alone, self.workers)
+        layout = _choose_layout(a, rank, alone, self.workers)
         of_user, ends = (a.input_boxes, a.output_boxes), (layout.points, layout.modes)
         moved = layout.exchanged(a)
         from_device = streaming.from_device and a.ranks > 1
@@ -217,7 +217,7 @@ def _find_only_rank(boxes: Boxes) -> int | None:
     return filled[0] if len(filled) == 1 else None
 
 
-def _differ(boxes: Boxes, boxes_there: Boxes) -> bool:
+def _are_different(boxes: Boxes, boxes_there: Boxes) -> bool:
     return any(a != b and (a.size or b.size) for a, b in zip(boxes, boxes_there, strict=True))
 
 
@@ -235,10 +235,13 @@ class _Layout:
 
     def exchanged(self, a: Arguments) -> list[bool]:
         """Return whether points, and modes, are not in the layout of the user's arrays."""
-        return [_differ(a.input_boxes, self.points), _differ(a.output_boxes, self.modes)]
+        return [
+            _are_different(a.input_boxes, self.points),
+            _are_different(a.output_boxes, self.modes),
+        ]
 
 
-def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Layout:
+def _choose_layout(a: Arguments, rank: int, alone: int | None, workers: int) -> _Layout:
     """Return the layout with the fewest exchanges; without any if rank `alone` has all data."""
     if alone is not None:
         boxes = [
@@ -246,13 +249,13 @@ def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Lay
             for shape in (a.shape, a.spectral_shape)
         ]
         place = (0, 1, 1) if rank == alone else (1, 2, 1)
-        return _Layout(_slab_geometry(a, *place), boxes[0], boxes[1])
-    ways = [_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
+        return _Layout(_make_slab_geometry(a, *place), boxes[0], boxes[1])
+    ways = [_make_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
     # Of equal layouts, as on a device, the points stay in place.
     return min(ways, key=lambda way: (sum(way.exchanged(a)), way.exchanged(a)))
 
 
-def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
+def _make_layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
     """Return the layout with planes normal to z or y, and columns along it.
 
     Columns are slabs, or in the user's layout of the modes.
@@ -262,12 +265,12 @@ def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
         for shape, along in ((a.shape, axis), (a.spectral_shape, 1 - axis))
     )
     idle = not any(box.size for box in a.output_boxes[workers:])
-    if len(a.shape) == 3 and idle and _differ(a.output_boxes, modes):
+    if len(a.shape) == 3 and idle and _are_different(a.output_boxes, modes):
         boxes = [_swap_axes(box) for box in a.output_boxes] if axis else a.output_boxes
         pencils = pencil_geometry(*_order_axes(a, axis), rank, a.ranks, boxes, workers)
         if pencils:
             return _Layout(pencils, points, a.output_boxes, axis == 1)
-    return _Layout(_slab_geometry(a, rank, a.ranks, workers, axis), points, modes, axis == 1)
+    return _Layout(_make_slab_geometry(a, rank, a.ranks, workers, axis), points, modes, axis == 1)
 
 
 def _swap_axes(box: Box) -> Box:
@@ -275,7 +278,7 @@ def _swap_axes(box: Box) -> Box:
     return Box((b, a, c), (e, d, f))
 
 
-def _slab_geometry(
+def _make_slab_geometry(
     a: Arguments, rank: int, ranks: int, workers: int, axis: int = 0
 ) -> PlaneGeometry:
     """Return the slabs of a rank, also for an array of one or two axes."""
@@ -428,7 +431,7 @@ class StreamedSlabs(Part):
         self, graph: StepGraph, physical: Array, spectral: Array, forward: bool, scale: float
     ) -> None:
         graph = graph.on(self.passes.devices[0])
-        points, modes = self._as_slabs(physical, spectral)
+        points, modes = self._view_as_slabs(physical, spectral)
         passes, shares, skips = self._of_fields(physical, spectral, modes, forward)
         # The passes over planes and over columns, in order: field by field, or if arrays share
         # memory the first pass of all fields before the second.
@@ -448,7 +451,7 @@ class StreamedSlabs(Part):
             elif not skips:
                 record_columns(graph, tiles, modes[part], chunks=chunks)
 
-    def _as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
+    def _view_as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
         """Return arrays as (fields, z, y, x) and (fields, kz, ky, kx), whatever axes they have."""
         if physical.ndim == 2:
             physical, spectral = physical[:, None], spectral[:, None]

@@ -314,7 +314,7 @@ def _add_copies(
     )
 
 
-def _stored_in_order(
+def _allocate_in_order(
     device: Device, shape: tuple[int, ...], dtype: DTypeLike, order: Sequence[int]
 ) -> Array:
     """Return an uninitialised array whose axes are in another order in memory."""
@@ -346,10 +346,10 @@ class AxisTransform(Part):
             # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()
             order = [a for a in range(len(before)) if a != axis or not aside] + [axis] * aside
-            self._all = _stored_in_order(device, shape, complex_dtype, order)
+            self._all = _allocate_in_order(device, shape, complex_dtype, order)
             if aside:
                 real_dtype = np.zeros(0, complex_dtype).real.dtype
-                self._points = _stored_in_order(device, before, real_dtype, order)
+                self._points = _allocate_in_order(device, before, real_dtype, order)
                 self.buffer_bytes = self._points.nbytes
             self.buffer_bytes += self._all.nbytes
 

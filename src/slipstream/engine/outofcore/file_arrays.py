@@ -93,10 +93,10 @@ def files_of(array: Any) -> MappedFiles | None:
             break
         del _addresses[index], _mapped[index]
         index -= 1
-    return _file_of_user(array)
+    return _find_file_of_user(array)
 
 
-def _file_of_user(array: np.ndarray) -> MappedFiles | None:
+def _find_file_of_user(array: np.ndarray) -> MappedFiles | None:
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if isinstance(owner, np.memmap) and owner.filename and owner.mode != "c":
@@ -162,7 +162,7 @@ def _stripe(files: int, size: int) -> int:
     return _STRIPE if files > 1 else -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _new_files(folders: Sequence[str], size: int) -> list[OpenFile]:
+def _make_files(folders: Sequence[str], size: int) -> list[OpenFile]:
     """Return new files in some folders, of `size` bytes together."""
     stripe = _stripe(len(folders), size)
     stripes = -(-size // stripe)
@@ -170,14 +170,14 @@ def _new_files(folders: Sequence[str], size: int) -> list[OpenFile]:
     files: list[OpenFile] = []
     try:
         for folder in folders[:stripes]:
-            files.append(_new_file(folder, each))
+            files.append(_make_file(folder, each))
     except BaseException:
         _close(files)
         raise
     return files
 
 
-def _new_file(folder: str, size: int) -> OpenFile:
+def _make_file(folder: str, size: int) -> OpenFile:
     """Return a new file without a name, of bytes that are 0 and have their places on the drive."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -225,7 +225,7 @@ class FileHome(HostDevice):
         size = math.prod(shape) * dtype.itemsize
         if not size or size < _SMALL:
             return self.host.empty(shape, dtype)
-        memory = self._mapped(_new_files(self.folders, size), size, shape, dtype)
+        memory = self._mapped(_make_files(self.folders, size), size, shape, dtype)
         note_owned(memory, self.memory_kind, size)
         return np.asarray(memory)
 
@@ -239,7 +239,7 @@ class FileHome(HostDevice):
 
     def shared_files(self, size: int) -> list[int]:
         """Return files in the folders; see `HostDevice.shared_files`."""
-        files, numbers = _new_files(self.folders, size), []
+        files, numbers = _make_files(self.folders, size), []
         for one in files:
             numbers.append(os.dup(one.pages))
         _close(files)
@@ -266,7 +266,7 @@ class FileHome(HostDevice):
     @cached_property
     def is_direct(self) -> bool:
         """Whether all folders let tiles go around the system's memory."""
-        files = [_new_file(folder, SECTOR) for folder in self.folders]
+        files = [_make_file(folder, SECTOR) for folder in self.folders]
         _close(files)
         return all(one.direct is not None for one in files)
 

@@ -80,7 +80,7 @@ class FileTransfer:
         size = sum(target.nbytes for target, _, _ in self._pairs)
         if not size:
             return
-        requests = _Shared(self._all_requests())
+        requests = _Shared(self._list_all_requests())
         files = max(len(files.files) for _, _, files in self._pairs)
         depth = min(_DEPTH * files, 1 + size // _WORTH)
         run = functools.partial(_transfer, self._reads)
@@ -90,7 +90,7 @@ class FileTransfer:
             if failure is not None:
                 raise failure
 
-    def _all_requests(self) -> Iterator[_Request]:
+    def _list_all_requests(self) -> Iterator[_Request]:
         for target, source, files in self._pairs:
             if not target.size:
                 continue
@@ -104,7 +104,7 @@ class FileTransfer:
                 _find_row_starts(address_of(array), shape[:-1], own)
                 for array, own in zip(pair, (steps, memory_steps), strict=True)
             )
-            yield from _requests_of(files, there, here, shape[-1] * item)
+            yield from _list_requests(files, there, here, shape[-1] * item)
 
 
 class _Shared:
@@ -122,7 +122,7 @@ class _Shared:
             yield item
 
 
-def _requests_of(
+def _list_requests(
     files: MappedFiles, there: np.ndarray, here: np.ndarray, size: int
 ) -> Iterator[_Request]:
     """Yield requests in the order of the file; rows that follow each other there are in one."""
@@ -468,14 +468,14 @@ class Slot(Generic[W]):
     def record_in(self, graph: StepGraph, target: Array, source: Array) -> None:
         """Record a copy from the host."""
         lane = self._stream or "copy in"
-        self._bus.record(graph, target, source, True, lane, self._staging_of(0, source.nbytes))
+        self._bus.record(graph, target, source, True, lane, self._take_staging(0, source.nbytes))
 
     def record_out(self, graph: StepGraph, target: Array, source: Array) -> None:
         """Record a copy to the host."""
         lane = self._stream or "copy out"
-        self._bus.record(graph, target, source, False, lane, self._staging_of(1, source.nbytes))
+        self._bus.record(graph, target, source, False, lane, self._take_staging(1, source.nbytes))
 
-    def _staging_of(self, way: int, size: int) -> Array | None:
+    def _take_staging(self, way: int, size: int) -> Array | None:
         """Return memory for a copy, apart from other copies of the tile if there is enough."""
         staging = self._staging[way]
         if staging is None:

@@ -90,15 +90,15 @@ class Lanes:
                 if latest.get((lane_of_node, lane), -1) < max(indices):
                     latest[lane_of_node, lane] = max(indices)
                     awaited.append(max(indices))
-            lane_node = LaneNode(node.index, self._plain_operation(node), awaited)
+            lane_node = LaneNode(node.index, self._get_plain_operation(node), awaited)
             result.setdefault(self.stream_of[node.index], []).append(lane_node)
         return list(result.items())
 
     def in_one(self) -> list[LaneNode]:
         """Return the work of a single stream with the nodes of all lanes."""
-        return [LaneNode(node.index, self._plain_operation(node)) for node in self._nodes]
+        return [LaneNode(node.index, self._get_plain_operation(node)) for node in self._nodes]
 
-    def _plain_operation(self, node: Node) -> Operation:
+    def _get_plain_operation(self, node: Node) -> Operation:
         # A call of compiled code cannot fail: it needs no name.
         if isinstance(node.operation, HostCall):
             return node.operation
