@@ -38,7 +38,7 @@ _LONGEST_PAUSE = 0.02
 
 
 class RankFailed(RunError):
-    """Another rank has failed, and said by what: the message names it."""
+    """Another rank has failed; the message names its error."""
 
 
 def is_own(comm: Comm) -> TypeGuard[OwnCommunicator]:
@@ -99,11 +99,11 @@ def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters,
 
 @contextlib.contextmanager
 def together(comm: Comm, call: str = "") -> Iterator[None]:
-    """Fail on all ranks if what follows fails on one of them. Collective.
+    """Fail on all ranks if the block fails on one of them. Collective.
 
-    The communicator is one from `own`, through which the ranks do all that they do together in
-    between. With any other, or None, this does nothing. A `call` of the user's by its name is
-    refused if not all ranks make it.
+    The communicator is one from `own`, through which the ranks communicate within the block. With
+    any other, or None, this does nothing. `call` names a call of the user, which is refused unless
+    all ranks make it.
     """
     if not is_own(comm):
         yield

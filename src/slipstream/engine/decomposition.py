@@ -1,4 +1,4 @@
-"""Moving an array of the host, without a device, from one decomposition to another."""
+"""Boxes of ranks, and moves of arrays on the host from one decomposition to another."""
 
 from __future__ import annotations
 

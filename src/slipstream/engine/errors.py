@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.engine.text import printable, shortened, shown
 
-# A message may hold what a compiler says, but not a file that somebody made of one line.
+# The most letters of a message: enough for the output of a compiler, not for a file in one line.
 _MOST_LETTERS = 4000
 # The largest whole number of compiled code and files.
 _LARGEST = 2**63 - 1
@@ -55,7 +55,7 @@ class InputError(SlipstreamError):
     exit_status = 2
 
     def __str__(self) -> str:
-        # Of what it quotes, arrays and objects may take several lines.
+        # Arrays and objects that it quotes may take several lines.
         return " ".join(part.strip() for part in super().__str__().split("\n"))
 
 

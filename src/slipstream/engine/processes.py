@@ -82,7 +82,7 @@ class Renewable(Protocol):
     """An object with threads, locks or other resources of one process."""
 
     def renew(self) -> None:
-        """Take the place of what the parent process had."""
+        """Replace the resources of the parent process."""
 
 
 _things: weakref.WeakSet[Renewable] = weakref.WeakSet()
@@ -117,7 +117,7 @@ def thread_count() -> int:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs what an extra needs, such as "mpi"."""
+    """Return the command that installs the packages of an extra, such as "mpi"."""
     return f"pip install {' '.join(json.dumps(one) for one in REQUIREMENTS[extra])}"
 
 
@@ -368,7 +368,7 @@ def _wait_for_all(comm: Communicator) -> bool:
 
 
 def _hand_over_status(status: int) -> int:
-    """Leave the status to the process that started mpiexec; return what the ranks exit with.
+    """Leave the status to the process that started mpiexec; return the exit status of the ranks.
 
     Launchers add a paragraph about a non-zero status below our one line.
     """

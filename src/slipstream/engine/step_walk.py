@@ -1,4 +1,4 @@
-"""The traffic of a recorded step: a walk over its nodes, which were recorded where nothing runs.
+"""The traffic of a recorded step: a walk over its nodes, recorded on devices that run nothing.
 
 A node of a GPU moves bytes in the memory of its device, and over the bus where it accesses the
 host's; a node of the host moves bytes there. Messages are those of the exchanges of the step.

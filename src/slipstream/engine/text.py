@@ -11,12 +11,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Control and format characters, which turn the direction of text too, and what begins a line.
+# Categories of letters that are escaped: control and format characters, which turn the direction
+# of text too, and separators of lines.
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# The most letters of a text that is not shortened.
 _MOST_LETTERS = 80
-# What the system answers when nobody reads a pipe, or a terminal, any more.
+# The errors of a pipe, or a terminal, that nobody reads any more.
 _GONE = (errno.EPIPE, errno.EIO)
-# How people write in ASCII what commands print.
+# Letters of output, as people write them in ASCII.
 _WRITTEN = str.maketrans(
     {"π": "pi", "µ": "u", "−": "-", "–": "-", "—": "-", "²": "^2", "³": "^3", "×": "x", "·": "*"}
 )
@@ -27,7 +29,7 @@ REST = "waiting and the rest"
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes for all that is not to be seen but does something.
+    """Return a text with escapes for invisible letters that have an effect.
 
     Ends of lines and tabulators stay.
     """
@@ -43,7 +45,7 @@ def _escape_letter(letter: str) -> str:
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Return a text of a person, such as a title or a path, in one line that does nothing."""
+    """Return a person's text, such as a title or a path, in one line without such letters."""
     return shortened(" ".join(printable(text).split()), most)
 
 
@@ -103,7 +105,7 @@ def plain(failure: UnicodeError) -> tuple[str, int]:
 
 
 class _UnheardFile(io.FileIO):
-    """A file that takes what nobody reads."""
+    """A file that accepts text which nobody reads."""
 
     def write(self, content: Any, /) -> int:
         try:

@@ -198,7 +198,7 @@ def recall(key: str, comm: Comm) -> Any:
 def remember(
     key: str, times: Times[Candidate], tune: str, write: Callable[[Any], dict[str, Any]]
 ) -> None:
-    """Remember the best candidate, with its seconds and those of the slowest."""
+    """Remember the best candidate, with its seconds and the seconds of the slowest."""
     best = times.best()
     entries = _read_entries()
     entries[key] = {

@@ -28,7 +28,7 @@ _NEIGHBOURS = 16
 
 
 class CufftScratch(Scratch):
-    """Plans by what they are of, and one work area for all of them."""
+    """Plans by their arguments, and one work area for all of them."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[Any, ...], cufft.PlanNd] = {}
@@ -49,7 +49,7 @@ class CufftScratch(Scratch):
 
     def _allocate(self, size: int) -> cupy.cuda.MemoryPointer:
         self.needed = max(self.needed, size)
-        # Until there is memory, plans are only made to learn what they need, and never run.
+        # Until there is memory, plans are only made to learn their needs, and never run.
         if self._memory is None:
             return self._tiny.data
         if size > self._memory.nbytes:  # which nobody has planned: transforms between steps

@@ -122,7 +122,7 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     available = cuda_device_count()
     if count > available:
         raise InputError(f"streaming: devices is {count}; this node has {available} GPUs")
-    # The one that is opened last is CuPy's current device: the first.
+    # The device opened last is CuPy's current device: the first.
     ordinals = [(local_rank * count + i) % available for i in range(count)]
     opened = [_gpu(ordinal) for ordinal in reversed(ordinals)]
     return [*reversed(opened)]
@@ -130,7 +130,7 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
 
 @functools.cache
 def _host(threads: int, lanes: int, tiled: bool = False, number: int = 0) -> Device:
-    """Return the CPU; those of different numbers stand for different GPUs."""
+    """Return the CPU as a device; different numbers stand for different GPUs."""
     return HostDevice(tiled=tiled, threads=threads, lanes=lanes)
 
 
@@ -159,7 +159,7 @@ class PinnedHost(HostDevice):
     def __init__(self, device: CudaDevice) -> None:
         super().__init__()
         self._device = device
-        # What ranks share through it is pinned, unlike what they share through the CPU alone.
+        # Memory that ranks share through it is pinned, unlike memory shared through the CPU alone.
         self.identity = f"{self.identity}, pinned"
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -241,7 +241,7 @@ class Device(ABC):
 
     @property
     def processor(self) -> str:
-        """Return "cpu", or "gpu" for those of any vendor: what sizes of batches go by."""
+        """Return "cpu", or "gpu" for GPUs of any vendor, by which sizes of batches are chosen."""
         return "cpu" if self.kind == "cpu" else "gpu"
 
     @property

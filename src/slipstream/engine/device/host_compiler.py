@@ -68,7 +68,7 @@ class CompilationCount:
         self._lock = threading.Lock()
 
     def add_waiting(self, number: int) -> None:
-        """Count a kernel that waits, or, by -1, one that does not any more."""
+        """Count a kernel that waits, or by -1 a kernel that waits no longer."""
         with self._lock:
             self.waiting += number
 
@@ -174,7 +174,7 @@ _forbidden = 0
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """Run a compiler; return its status and what it has to say."""
+    """Run a compiler; return its status and its output."""
     # In its own process group: Ctrl-C is for the run, which finishes the step that needs the
     # kernel, and a compiler that is stopped ends with its passes.
     process = subprocess.Popen(

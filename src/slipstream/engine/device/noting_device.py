@@ -1,4 +1,4 @@
-"""A device that allocates and computes nothing: steps are recorded on it to count what they do.
+"""A device that allocates and computes nothing: steps are recorded on it to count their work.
 
 Its arrays have shapes, types and addresses, so that dependencies between nodes are found as ever,
 but there is no memory at these addresses. One rank of thousands is so recorded on any machine, as
@@ -72,7 +72,7 @@ class NotedArray(np.ndarray):
 
 
 class NotedMemory:
-    """The addresses that arrays of one rank have, and those of other ranks that it sees."""
+    """The addresses of arrays of one rank, and of the arrays of other ranks that it sees."""
 
     def __init__(self) -> None:
         self._used = [_FIRST_ADDRESS + (zone << _ZONE_BITS) for zone in range(4)]

@@ -1,4 +1,4 @@
-"""Choices that do not change a transform's result: measured ones, and where its arrays are kept."""
+"""Choices that do not change a transform's result: measured options, and residency of arrays."""
 
 from __future__ import annotations
 

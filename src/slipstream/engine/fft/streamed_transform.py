@@ -285,7 +285,7 @@ def _make_slab_geometry(
     if len(a.shape) < 3:
         z, x = [Modes(1, 1, 0), *a.modes][-2:]
         return SlabGeometry.of_rows((z, x), rank, ranks, workers)
-    # Rows of modes are not padded: they would be longer than those of the user's array.
+    # Rows of modes are not padded: they would be longer than the rows of the user's array.
     return chunk_geometry(*_order_axes(a, axis), rank, ranks, workers=workers)
 
 

@@ -161,7 +161,7 @@ class UserArrays:
         return result
 
     def usable(self, array: Array) -> bool:
-        """Return whether an array is used in place; others are copied to those of `own`."""
+        """Return whether an array is used in place; others are copied to the plan's."""
         if not self._home.holds(array):
             return False
         fits = array.size and address_of(array) % 16 == 0 and min(array.strides) > 0

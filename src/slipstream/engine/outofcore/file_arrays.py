@@ -142,7 +142,7 @@ def _close(files: Sequence[OpenFile]) -> None:
 
 
 class _FileMemory(MappedBytes):
-    """Files mapped to memory; what NumPy takes for the memory of an array."""
+    """Files mapped to memory, which NumPy takes for the memory of an array."""
 
     def __init__(self, files: Sequence[OpenFile], size: int, shape: Shape, dtype: np.dtype) -> None:
         stripe = _stripe(len(files), size)
@@ -282,7 +282,7 @@ class FileHome(HostDevice):
             system = os.statvfs(folder)
             size = int(getattr(system, name)) * system.f_frsize
             sizes_of_drive.setdefault(os.stat(folder).st_dev, []).append(size)
-        # Of files in turn: each folder has as much, and those of one drive share what it has.
+        # Files take turns: each folder holds as much, and the folders of one drive share its room.
         return len(self.folders) * min(sizes[0] // len(sizes) for sizes in sizes_of_drive.values())
 
 

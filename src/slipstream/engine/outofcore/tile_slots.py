@@ -38,7 +38,7 @@ _MOST = 1 << 20
 _WORTH = 1 << 18
 # Pieces of memory of one request: the least number that systems allow.
 _PIECES = 1024
-# Pages are what the system reads and writes as a whole.
+# Bytes of a page, which the system reads and writes as a whole.
 _PAGE = mmap.PAGESIZE
 # Bytes of rows that copy engines write to the host at less than full speed.
 _SHORT_ROW = 32 << 10
@@ -46,8 +46,8 @@ _SHORT_ROW = 32 << 10
 _PART = 4096
 # By whether a file is read.
 _LABELS = {True: "read", False: "write"}
-# Transfers of files, each way, that are under way at the same time: while the last requests of one
-# are waited for, a drive has those of the next.
+# Transfers of files, each way, that are under way at the same time: while a rank waits for the last
+# requests of one, a drive has the requests of the next.
 _AT_ONCE = 4
 # The ways in which copies cross the bus.
 COPIES = ("memcpy2D", "zero-copy", "packed")
@@ -332,7 +332,7 @@ class HostDeviceCopier:
         inward: bool,
         device: Device,
     ) -> None:
-        """Record a transfer of files, together with those of the same tile if that may be."""
+        """Record a transfer of files, together with the others of the same tile if possible."""
         nodes, index, operation = self._latest.get(inward, ([], 0, None))
         if nodes is graph.nodes and operation and graph.extend(index, [source], [target]):
             operation.add(target, source, files)

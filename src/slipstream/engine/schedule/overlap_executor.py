@@ -310,7 +310,7 @@ class OverlapExecutor:
         return self._poll() or len(self._begun) > before
 
     def obstacle(self) -> str:
-        """Return a description of what the first waiting node waits for."""
+        """Return a description of the obstacle for the first waiting node."""
         by_urgency = sorted(self._nodes, key=lambda node: self._places[node.index])
         waiting = (node for node in by_urgency if node.index not in self._begun)
         node = next(waiting, None) or self._nodes[next(iter(self._flying))]
