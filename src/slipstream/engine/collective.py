@@ -259,12 +259,12 @@ abandoned: list[Any] = []
 
 
 def longer_pause(waited: float) -> float:
-    """Return how long to sleep, so that others get the core, after a wait in seconds."""
+    """Return the seconds to sleep, so that others get the core, after a wait in seconds."""
     return min(waited * _FRACTION, _LONGEST_PAUSE)
 
 
 def timeout() -> float:
-    """Return for how many seconds a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
+    """Return the seconds for which a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
     text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
     try:
         seconds = float(text)

@@ -181,7 +181,7 @@ def split(size: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
 
 
 def _start_of_part(size: int, parts: int, part: int, unit: int = 1) -> int:
-    """Return where a part begins."""
+    """Return the first index of a part."""
     units = -(-size // unit)
     return min(size, unit * (part * (units // parts) + min(part, units % parts)))
 
@@ -444,7 +444,7 @@ class PaddedBox:
         return planes, rows, units * self.alignment
 
     def slices(self, box: Box) -> tuple[slice, ...]:
-        """Return where a box of points, given by global index, lies; halo points are outside."""
+        """Return the slices of a box of points, by global index; halo points are outside."""
         widths = (*self.halo[:2], self.lead)
         origin = tuple(a - w for a, w in zip(self.box.start, widths, strict=True))
         return box.slices(Box(origin, origin))

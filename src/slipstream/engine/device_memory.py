@@ -65,7 +65,7 @@ def swap_bytes(transport: str, size: int) -> int:
 
 
 def ranks_per_device(comm: Comm, device: Device) -> int:
-    """Return how many ranks share this rank's device. Collective."""
+    """Return the number of ranks that share this rank's device. Collective."""
     if comm is None:
         return 1
     return comm.allgather(device.identity).count(device.identity)

@@ -256,7 +256,7 @@ class Layout:
         return spacing_of(self.coordinates[axis])
 
     def ends(self, axis: str) -> tuple[float, float]:
-        """Return where the box begins and ends along an axis."""
+        """Return the ends of the box along an axis."""
         return ends_of(self.coordinates[axis], self.are_cells or axis == self.walls)
 
     def nearest(self, axis: str, position: float, key: str) -> int:
@@ -270,7 +270,7 @@ def spacing_of(line: np.ndarray) -> float:
 
 
 def ends_of(line: np.ndarray, are_middles: bool) -> tuple[float, float]:
-    """Return where an axis begins and ends, half a spacing beyond points in middles of cells."""
+    """Return the ends of an axis, half a spacing beyond points in middles of cells."""
     spacing = spacing_of(line)
     shift = spacing / 2 if are_middles else 0.0
     return float(line[0]) - shift, float(line[-1]) + spacing - shift

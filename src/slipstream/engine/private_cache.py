@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 
 def cache_text() -> str:
-    """Return where the cache is, and why it is not where it would be, for people."""
+    """Return the folder of the cache, and the reason if it is not the usual one, for people."""
     folder, refused = _choose_folder()
     passed_over = f" (passed over: {'; '.join(refused)})" if refused else ""
     return f"{folder or 'none'}{passed_over}"
@@ -106,7 +106,7 @@ def _make_folder(folder: Path) -> str:
 
 
 def distrusted(folder: Path) -> str:
-    """Return why a folder is not this user's alone; nothing if it is."""
+    """Return the reason why a folder is not this user's alone; nothing if it is."""
     try:
         status = folder.stat()
     except OSError as error:

@@ -125,7 +125,7 @@ INSTALL_MPI = how_to_install("mpi")
 
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return how many ranks an MPI launcher started: 0 if it does not tell, None without one."""
+    """Return the number of ranks of an MPI launcher: 0 if it does not tell, None without one."""
     # Of Open MPI; of MPICH and its relatives; of MVAPICH; of jsrun.
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE"):
         if environment.get(name, "").isdigit():

@@ -95,7 +95,7 @@ def report_signal(status_file: Path, number: int) -> None:
 
 
 def asked_signal() -> int:
-    """Return which signal `STOP_SIGNAL` stands for."""
+    """Return the signal that `STOP_SIGNAL` stands for."""
     path = _find_beside_status("asked")
     try:
         return int(path.read_text()) if path is not None else STOP_SIGNAL

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def cuda_device_count() -> int:
-    """Return how many NVIDIA GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
+    """Return the number of NVIDIA GPUs that CuPy sees; 0 without CuPy, a driver or a GPU."""
     # A kernel that waits for another GPU must not keep the work of other streams waiting behind it
     # in one of the few queues that CUDA has by default. It is read when CUDA starts.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")

@@ -27,7 +27,7 @@ REAL_NAMES = {"float32": "float", "float64": "double"}
 
 
 def address_of(array: Array) -> int:
-    """Return where the first element of an array, or of a view, is in memory."""
+    """Return the address of the first element of an array, or of a view."""
     # In a quarter of the time of `array.ctypes.data`: recording a step asks for thousands.
     if isinstance(array, np.ndarray):
         address: int = array.__array_interface__["data"][0]
@@ -246,7 +246,7 @@ class Device(ABC):
 
     @property
     def memory_kind(self) -> str:
-        """Return where its arrays are, as `MemoryMeter` counts them."""
+        """Return the kind of memory of its arrays, as `MemoryMeter` counts them."""
         return "host" if self.kind == "cpu" else "device"
 
     @property
@@ -357,11 +357,11 @@ class Device(ABC):
 
     @abstractmethod
     def memory_total(self) -> int:
-        """Return how many bytes there are in all."""
+        """Return the number of bytes in all."""
 
     @abstractmethod
     def memory_free(self) -> int:
-        """Return how many bytes can be allocated now."""
+        """Return the number of bytes that can be allocated now."""
 
     @abstractmethod
     def synchronize(self) -> None:

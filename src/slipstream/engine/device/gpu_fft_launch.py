@@ -246,12 +246,12 @@ def _count_row_elements(n: int, radices: tuple[int, ...]) -> int:
 
 
 def _resident(shared_bytes: int) -> int:
-    """Return how many blocks a multiprocessor's shared memory holds."""
+    """Return the number of blocks that a multiprocessor's shared memory holds."""
     return min(16, _SHARED_PER_MULTIPROCESSOR // (shared_bytes + 1024))
 
 
 def _count_registers(held: int, radices: tuple[int, ...], real: np.dtype) -> int:
-    """Return how many registers a thread needs for `held` complex numbers."""
+    """Return the registers that a thread needs for `held` complex numbers."""
     # Fitted to what nvcc 13 takes for radices 2 to 16 without spilling.
     needed = 11 * held // 2 + 36 + 16 * any(radix % 2 and radix > 3 for radix in radices)
     # In single precision more warps are worth some bytes that are spilled.

@@ -229,7 +229,7 @@ class LanePrograms:
         return False
 
     def intervals(self) -> dict[int, tuple[float, float]]:
-        """Return when each operation ran in a timed run, in seconds of `time.perf_counter`."""
+        """Return start and end of each operation in a timed run, by `time.perf_counter`."""
         intervals = []
         for part in itertools.chain(*self._lanes):
             for item, number in part.numbers.items():

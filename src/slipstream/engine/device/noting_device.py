@@ -104,7 +104,7 @@ class NotedMemory:
 
 
 def place_of(array: Array) -> int:
-    """Return where the memory of an array is; small tables have real memory, of the device."""
+    """Return the kind of memory of an array; small tables have real memory, of the device."""
     address = address_of(array)
     return (address - _FIRST_ADDRESS) >> _ZONE_BITS if address >= _FIRST_ADDRESS else DEVICE
 

@@ -304,7 +304,7 @@ def _choose_automatic(comm: Communicator, device: Device, is_one_node: bool) -> 
 
 
 def _find_problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
-    """Return why each transport is unusable for these ranks, "" if it is usable. Collective."""
+    """Return the faults of transports for these ranks by name, "" if usable. Collective."""
     classes = {name: transport_class(name) for name in names}
     lacks = {name: one.lacks(device.kind) for name, one in classes.items()}
     ranks = comm.allgather(_RankFacts(device.kind, device.identity, lacks))

@@ -340,7 +340,7 @@ class SlabTiles:
         raise self._too_little(limit, self._count_least_bytes())
 
     def staying_tiles(self, count: int, left: int) -> int:
-        """Return how many of `count` tiles keep columns on the device, with `left` bytes free."""
+        """Return the number of `count` tiles whose columns stay on the device, in `left` bytes."""
         shape = self.shape(count)
         if not self.streaming.resident or shape.row < self._row:
             return 0

@@ -56,7 +56,7 @@ class MappedFiles:
         self.files, self._stripe, self._first = files, stripe, first
 
     def pieces(self, address: int, size: int) -> list[tuple[OpenFile, int, int]]:
-        """Return where some bytes are: files, offsets in them, and sizes."""
+        """Return the pieces of files that hold some bytes: files, offsets in them, and sizes."""
         result, position = [], address - self.address + self._first
         end, count, stripe = position + size, len(self.files), self._stripe
         while position < end:

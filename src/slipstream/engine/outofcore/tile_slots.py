@@ -155,7 +155,7 @@ def _list_requests(
 
 
 def _find_row_starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
-    """Return where the rows of an array begin."""
+    """Return the addresses of the rows of an array."""
     starts = np.full((1,), address, np.int64)
     for count, step in zip(shape, steps, strict=False):
         starts = (starts[:, None] + step * np.arange(count)).ravel()
@@ -462,7 +462,7 @@ class Slot(Generic[W]):
         return array
 
     def work(self, graph: StepGraph) -> StepGraph:
-        """Return where work on this tile is recorded."""
+        """Return the graph in which work on this tile is recorded."""
         return graph.on(self.device, self._stream or MAIN_LANE)
 
     def record_in(self, graph: StepGraph, target: Array, source: Array) -> None:
