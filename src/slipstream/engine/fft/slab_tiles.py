@@ -45,7 +45,7 @@ _RUN = 48 << 10
 # The number of tiles of planes in a pass, if they are large enough.
 _PLANE_TILES = 32
 # The least bytes of each of these tiles.
-_SMALLEST_PLANE_TILE = 16 << 20
+_PLANE_TILE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -417,7 +417,7 @@ class SlabTiles:
         if self.streaming.tiles or self.needs.exchanges_on_device:
             return count
         size = self.needs.fields * self.geometry.field_size * self.needs.dtype.itemsize
-        return max(count, min(_PLANE_TILES, size // _SMALLEST_PLANE_TILE))
+        return max(count, min(_PLANE_TILES, size // _PLANE_TILE))
 
     @property
     def _row(self) -> int:
