@@ -253,8 +253,10 @@ MOVIE_FORMATS: Names = {
     "gif": "GIF",
     "mp4": "MP4, written by ffmpeg",
 }
-# Pixels of the longer side of a movie.
-SMALLEST_MOVIE, LARGEST_MOVIE = 320, 4096
+# The least pixels of the longer side of a movie.
+SMALLEST_MOVIE = 320
+# The most pixels of the longer side of a movie.
+LARGEST_MOVIE = 4096
 
 # The advection family.
 STRATEGIES: Names = {

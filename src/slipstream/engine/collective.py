@@ -31,10 +31,14 @@ Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 Failure = TypeVar("Failure", bound=BaseException)
 Number = TypeVar("Number", int, float)
+# Pauses between looks grow with the wait, and make it at most this fraction longer.
+_FRACTION = 1 / 200
+# The longest pause, in seconds.
+_LONGEST_PAUSE = 0.02
 
 
 class RankFailed(RunError):
-    """Another rank has failed, and said by what: the message names it."""
+    """Another rank has failed; the message names its error."""
 
 
 def is_own(comm: Comm) -> TypeGuard[OwnCommunicator]:
@@ -95,11 +99,11 @@ def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters,
 
 @contextlib.contextmanager
 def together(comm: Comm, call: str = "") -> Iterator[None]:
-    """Fail on all ranks if what follows fails on one of them. Collective.
+    """Fail on all ranks if the block fails on one of them. Collective.
 
-    The communicator is one from `own`, through which the ranks do all that they do together in
-    between. With any other, or None, this does nothing. A `call` of the user's by its name is
-    refused if not all ranks make it.
+    The communicator is one from `own`, through which the ranks communicate within the block. With
+    any other, or None, this does nothing. `call` names a call of the user, which is refused unless
+    all ranks make it.
     """
     if not is_own(comm):
         yield
@@ -167,13 +171,13 @@ def check_agreement(comm: Comm, values: Mapping[str, Any]) -> None:
             if theirs[name] != value:
                 raise on_all_ranks(
                     InputError(
-                        f"ranks disagree on {name}: rank 0 has {_short(value)}, rank {rank} has "
-                        f"{_short(theirs[name])}; all ranks must give the same"
+                        f"ranks disagree on {name}: rank 0 has {_shorten(value)}, rank {rank} has "
+                        f"{_shorten(theirs[name])}; all ranks must give the same"
                     )
                 )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -254,18 +258,13 @@ def sum_over_ranks(comm: Comm, values: np.ndarray) -> np.ndarray:
 abandoned: list[Any] = []
 
 
-# Pauses between looks grow with the wait, and make it at most this fraction longer.
-_FRACTION = 1 / 200
-_LONGEST_PAUSE = 0.02
-
-
 def longer_pause(waited: float) -> float:
-    """Return how long to sleep, so that others get the core, after a wait in seconds."""
+    """Return the seconds to sleep, so that others get the core, after a wait in seconds."""
     return min(waited * _FRACTION, _LONGEST_PAUSE)
 
 
 def timeout() -> float:
-    """Return for how many seconds a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
+    """Return the seconds for which a rank waits for others: ``$SLIPSTREAM_TIMEOUT``, or 600."""
     text = os.environ.get("SLIPSTREAM_TIMEOUT", "600")
     try:
         seconds = float(text)

@@ -1,4 +1,4 @@
-"""Moving an array of the host, without a device, from one decomposition to another."""
+"""Boxes of ranks, and moves of arrays on the host from one decomposition to another."""
 
 from __future__ import annotations
 
@@ -142,7 +142,9 @@ def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
     for box in filled:
         if box.intersect(space) != box:
             raise InputError(f"{what}: {box} is not inside of shape {tuple(shape)}")
-    if _signed_corners(filled, shape) == _signed_corners([space] if space.size else [], shape):
+    if _count_signed_corners(filled, shape) == _count_signed_corners(
+        [space] if space.size else [], shape
+    ):
         return
     for first, second in itertools.combinations(filled, 2):
         if first.intersect(second).size:
@@ -150,7 +152,7 @@ def check_boxes(boxes: Sequence[Box], shape: Sequence[int], what: str) -> None:
     raise InputError(f"{what} do not cover all points of shape {tuple(shape)}")
 
 
-def _signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, int]:
+def _count_signed_corners(boxes: Sequence[Box], shape: Sequence[int]) -> dict[bytes, int]:
     """Return the number of boxes with a corner at a point, with alternating signs, if not zero.
 
     These are the mixed differences of the number of boxes at each point: they are equal if and only
@@ -174,17 +176,17 @@ def split(size: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
     """
     if size < 0 or parts < 1:
         raise ValueError(f"cannot divide {size} points into {parts} parts")
-    bounds = [_bound(size, parts, part, unit) for part in range(parts + 1)]
+    bounds = [_start_of_part(size, parts, part, unit) for part in range(parts + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def _bound(size: int, parts: int, part: int, unit: int = 1) -> int:
-    """Return where a part begins."""
+def _start_of_part(size: int, parts: int, part: int, unit: int = 1) -> int:
+    """Return the first index of a part."""
     units = -(-size // unit)
     return min(size, unit * (part * (units // parts) + min(part, units % parts)))
 
 
-def _part_of(size: int, parts: int, point: int, unit: int = 1) -> int:
+def _find_part(size: int, parts: int, point: int, unit: int = 1) -> int:
     """Return the number of the part with a given point."""
     size, point = -(-size // unit), point // unit
     short, longer = divmod(size, parts)
@@ -235,8 +237,8 @@ class GridBoxes(Sequence[Box]):
         axes = list(zip(self.shape, self.grid, self._units, strict=True))
         for size, parts, unit in reversed(axes):
             rest, part = divmod(rest, parts)
-            start.append(_bound(size, parts, part, unit))
-            stop.append(_bound(size, parts, part + 1, unit))
+            start.append(_start_of_part(size, parts, part, unit))
+            stop.append(_start_of_part(size, parts, part + 1, unit))
         return Box(tuple(reversed(start)), tuple(reversed(stop)))
 
     def __iter__(self) -> Iterator[Box]:
@@ -292,21 +294,23 @@ class GridBoxes(Sequence[Box]):
 
     def common_parts(self, box: Box) -> list[tuple[int, Box]]:
         """Return the intersections of ranks' boxes with a box, in order of ranks."""
-        found: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
+        ranges_of_ranks: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = [(0, (), ())]
         axes = zip(self.shape, self.grid, self._units, box.start, box.stop, strict=True)
         for size, parts, unit, low, high in axes:
             low, high = max(low, 0), min(high, size)
             if low >= high:
                 return []
-            first, last = (_part_of(size, parts, one, unit) for one in (low, high - 1))
-            bounds = [_bound(size, parts, part, unit) for part in range(first + 1, last + 1)]
+            first, last = (_find_part(size, parts, one, unit) for one in (low, high - 1))
+            bounds = [
+                _start_of_part(size, parts, part, unit) for part in range(first + 1, last + 1)
+            ]
             ranges = list(zip(range(first, last + 1), [low, *bounds], [*bounds, high], strict=True))
-            found = [
+            ranges_of_ranks = [
                 (rank * parts + part, (*start, begin), (*stop, end))
-                for rank, start, stop in found
+                for rank, start, stop in ranges_of_ranks
                 for part, begin, end in ranges
             ]
-        return [(rank, Box(start, stop)) for rank, start, stop in found]
+        return [(rank, Box(start, stop)) for rank, start, stop in ranges_of_ranks]
 
 
 def common_parts(boxes: Sequence[Box], box: Box) -> Iterable[tuple[int, Box]]:
@@ -376,7 +380,7 @@ def recursive_bisection(
         halves = []
         for (box, first, count), axis, planes in zip(pending, axes, weights, strict=True):
             left = count // 2
-            cut = box.start[axis] + _balanced_cut(planes, left, count)
+            cut = box.start[axis] + _find_balanced_cut(planes, left, count)
             for side, start, share in (
                 (box.with_range(axis, box.start[axis], cut), first, left),
                 (box.with_range(axis, cut, box.stop[axis]), first + left, count - left),
@@ -387,7 +391,7 @@ def recursive_bisection(
     return boxes
 
 
-def _balanced_cut(weights: Sequence[float], left: int, parts: int) -> int:
+def _find_balanced_cut(weights: Sequence[float], left: int, parts: int) -> int:
     """Return after how many planes to cut, for `left` of `parts` shares to be before the cut."""
     before = [0, *itertools.accumulate(weights)]
     if not before[-1]:
@@ -440,7 +444,7 @@ class PaddedBox:
         return planes, rows, units * self.alignment
 
     def slices(self, box: Box) -> tuple[slice, ...]:
-        """Return where a box of points, given by global index, lies; halo points are outside."""
+        """Return the slices of a box of points, by global index; halo points are outside."""
         widths = (*self.halo[:2], self.lead)
         origin = tuple(a - w for a, w in zip(self.box.start, widths, strict=True))
         return box.slices(Box(origin, origin))

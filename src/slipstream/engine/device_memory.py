@@ -65,7 +65,7 @@ def swap_bytes(transport: str, size: int) -> int:
 
 
 def ranks_per_device(comm: Comm, device: Device) -> int:
-    """Return how many ranks share this rank's device. Collective."""
+    """Return the number of ranks that share this rank's device. Collective."""
     if comm is None:
         return 1
     return comm.allgather(device.identity).count(device.identity)
@@ -86,13 +86,18 @@ def check_memory(
     what, less : str
         The cause, beginning with its key in the case, and an alternative that needs less.
     """
-    mine = [(one.identity, one.kind, one.name, need, one.memory_free()) for one, need in needs]
-    everyone = [mine] if comm is None else comm.allgather(mine)
+    local_needs = [
+        (device.identity, device.kind, device.name, need, device.memory_free())
+        for device, need in needs
+    ]
+    everyone = [local_needs] if comm is None else comm.allgather(local_needs)
     facts = list(itertools.chain(*everyone))
     for _, kind, name, need, free in facts:
         if need <= free:
             continue
-        alike = {identity: one for identity, other, _, one, _ in facts if other == kind}
+        alike = {
+            identity: need_there for identity, other, _, need_there, _ in facts if other == kind
+        }
         enough = math.ceil(sum(alike.values()) / max(1, free))
         raise InputError(
             f"{what} needs {need / 2**30:.3g} GiB on {name}, which has {free / 2**30:.3g} GiB "

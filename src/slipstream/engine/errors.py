@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.engine.text import printable, shortened, shown
 
-# A message may hold what a compiler says, but not a file that somebody made of one line.
+# The most letters of a message: enough for the output of a compiler, not for a file in one line.
 _MOST_LETTERS = 4000
+# The largest whole number of compiled code and files.
+_LARGEST = 2**63 - 1
+# Bytes by unit, in capitals.
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base ** (power + 1)
+    for power, prefix in enumerate("KMGT")
+    for suffix, base in (("B", 1000), ("IB", 1024))
+}
+# Stands for an attribute that does not exist.
+_MISSING = object()
 
 
 class SlipstreamError(Exception):
@@ -45,7 +55,7 @@ class InputError(SlipstreamError):
     exit_status = 2
 
     def __str__(self) -> str:
-        # Of what it quotes, arrays and objects may take several lines.
+        # Arrays and objects that it quotes may take several lines.
         return " ".join(part.strip() for part in super().__str__().split("\n"))
 
 
@@ -57,10 +67,6 @@ class RunError(SlipstreamError):
 
 class OutOfMemory(RunError):
     """Another rank has raised MemoryError."""
-
-
-# What compiled code and files have for whole numbers.
-_LARGEST = 2**63 - 1
 
 
 def whole_number(name: str, value: Any, low: int, high: int | None = None) -> int:
@@ -114,11 +120,11 @@ def three_numbers(name: str, values: Any) -> tuple[float, float, float]:
 def three_counts(values: Any) -> tuple[int, int, int] | None:
     """Return three positive whole numbers as a tuple; None if they are something else."""
     try:
-        given = tuple(values)
-        counts = tuple(map(operator.index, given))
+        items = tuple(values)
+        counts = tuple(map(operator.index, items))
     except TypeError:
         return None
-    if len(counts) != 3 or min(counts) < 1 or any(isinstance(one, bool) for one in given):
+    if len(counts) != 3 or min(counts) < 1 or any(isinstance(item, bool) for item in items):
         return None
     z, y, x = counts
     return z, y, x
@@ -180,13 +186,6 @@ def plain_value(value: Any) -> Any:
     return tuple(map(plain_value, value)) if isinstance(value, list | tuple) else value
 
 
-_UNITS = {"": 1, "B": 1} | {
-    f"{prefix}{suffix}": base ** (power + 1)
-    for power, prefix in enumerate("KMGT")
-    for suffix, base in (("B", 1000), ("IB", 1024))
-}
-
-
 def bytes_of(value: int | str, name: str = "size") -> int:
     """Return a positive number of bytes, which may be written with a unit, such as "8 GiB".
 
@@ -214,9 +213,6 @@ def enough_text(size: int) -> str:
     return f"{-(-size // _UNITS[unit.upper()])} {unit}"
 
 
-_MISSING = object()
-
-
 class KnownAttributes:
     """An object with the public attributes that its class declares, and no others.
 
@@ -224,9 +220,9 @@ class KnownAttributes:
     Classes that users derive may declare more.
     """
 
-    def _settable(self) -> list[str]:
+    def _list_settable(self) -> list[str]:
         """Return the names that can be set, for messages."""
-        found = {name for one in type(self).__mro__ for name in (*vars(one), *_declared(one))}
+        found = {name for one in type(self).__mro__ for name in (*vars(one), *_get_declared(one))}
         known = [name for name in found if name[0] != "_" and _is_setter(self, name)]
         return sorted({*known, *self._further()})
 
@@ -247,7 +243,7 @@ class KnownAttributes:
             elif name.startswith("_") or _is_setter(self, name) or _is_new(self, name):
                 object.__setattr__(self, name, value)
             else:
-                raise InputError(_refusal(self, name))
+                raise InputError(_describe_refusal(self, name))
 
         def __delattr__(self, name: str) -> None:
             if not name.startswith("_"):
@@ -257,30 +253,30 @@ class KnownAttributes:
 
 def _is_setter(owner: object, name: str) -> bool:
     """Return whether a class does something when an attribute is set, or a user's class has it."""
-    found = inspect.getattr_static(type(owner), name, _MISSING)
-    if isinstance(found, property):
-        return found.fset is not None
-    if hasattr(type(found), "__set__"):
+    attribute = inspect.getattr_static(type(owner), name, _MISSING)
+    if isinstance(attribute, property):
+        return attribute.fset is not None
+    if hasattr(type(attribute), "__set__"):
         return True
     of_users = itertools.takewhile(
-        lambda one: not one.__module__.startswith("slipstream."), type(owner).__mro__
+        lambda kind: not kind.__module__.startswith("slipstream."), type(owner).__mro__
     )
-    return any(name in vars(one) or name in _declared(one) for one in of_users)
+    return any(name in vars(kind) or name in _get_declared(kind) for kind in of_users)
 
 
 def _is_new(owner: object, name: str) -> bool:
     """Return whether an attribute is declared, and not yet set."""
-    declared = any(name in _declared(one) for one in type(owner).__mro__)
+    declared = any(name in _get_declared(one) for one in type(owner).__mro__)
     return declared and name not in vars(owner)
 
 
-def _declared(kind: type) -> Mapping[str, Any]:
+def _get_declared(kind: type) -> Mapping[str, Any]:
     declared: Mapping[str, Any] = vars(kind).get("__annotations__", {})
     return declared
 
 
-def _refusal(owner: KnownAttributes, name: str) -> str:
-    kind, accepted = type(owner).__name__, owner._settable()
+def _describe_refusal(owner: KnownAttributes, name: str) -> str:
+    kind, accepted = type(owner).__name__, owner._list_settable()
     can = f" can be set: {', '.join(accepted)}" if accepted else " nothing of it can be set"
     if name in dir(owner):
         what = "is a method" if callable(inspect.getattr_static(owner, name)) else "is read-only"

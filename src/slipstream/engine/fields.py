@@ -16,6 +16,19 @@ from slipstream.engine.decomposition import Box
 from slipstream.engine.device import host_values
 from slipstream.engine.errors import InputError
 
+# What kmax_eta below 1 means, in all messages.
+UNRESOLVED = "the smallest eddies are not resolved"
+# The Mach number above which compressibility makes flow through pores inaccurate.
+MACH_WARNING = 0.1
+# Pores at most this many voxels wide have no parabola of velocity.
+NARROW = 2
+# The share of narrow pores above which a warning says so.
+MANY_NARROW = 0.2
+# The names of the axes, in order.
+AXES = ("z", "y", "x")
+# How many places are interpolated together: each takes 64 points of every component.
+_PLACES_AT_ONCE = 4096
+
 
 @dataclass(frozen=True)
 class Field:
@@ -113,15 +126,6 @@ def grid_field(
 # Each a time, and wavenumbers and values by name.
 Spectra = Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndarray]]]]
 
-# What kmax_eta below 1 means, in all messages.
-UNRESOLVED = "the smallest eddies are not resolved"
-# The Mach number above which compressibility makes flow through pores inaccurate.
-MACH_WARNING = 0.1
-# Pores at most this many voxels wide have no parabola of velocity.
-NARROW = 2
-# The share of narrow pores above which a warning says so.
-MANY_NARROW = 0.2
-
 
 class Fact:
     """A number, several, or a word that a solver gives, by a name that `report` has words for.
@@ -133,7 +137,7 @@ class Fact:
         self.value, self.unit, self.more = value, unit, more
 
     def get(self, name: str) -> Any:
-        """Return what belongs to it by a name, or None."""
+        """Return a related fact or value by its name, or None."""
         return self.more.get(name)
 
     def __repr__(self) -> str:
@@ -143,7 +147,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class PlaneChoice:
-    """A field, one plane of which is drawn."""
+    """A field, and the plane of it that is drawn."""
 
     # The field (dimensions z, y and x), and the file of its picture.
     field: str
@@ -156,7 +160,7 @@ class PlaneChoice:
     components: tuple[str, ...] = ()
     # A field that is 0 where there is nothing to draw, if any.
     mask: str = ""
-    # Dimension that the plane is normal to; empty for that of a single point, or the first.
+    # Dimension normal to the plane; empty for the dimension with a single point, or the first.
     normal: str = ""
     is_central: bool = False
 
@@ -168,7 +172,7 @@ class PlaneChoice:
 
 @dataclass(frozen=True)
 class PictureChoice:
-    """What is drawn of the runs of a solver family."""
+    """The pictures of the runs of a solver family."""
 
     # Diagnostics to draw against time: those of a panel together, panels one above the other.
     curves: tuple[tuple[str, ...], ...] = ()
@@ -205,7 +209,7 @@ class PictureChoice:
 
 @dataclass
 class PilotFindings:
-    """What a family expects of a run before it begins, beyond what it costs.
+    """The expectations of a family about a run before it begins, beyond its cost.
 
     Attributes
     ----------
@@ -225,12 +229,8 @@ class PilotFindings:
     warnings: list[str] = field(default_factory=list)
 
 
-AXES = ("z", "y", "x")
-# How many places are interpolated together: each takes 64 points of every component.
-_PLACES_AT_ONCE = 4096
-
-# ``take(values, plane)`` gets an array of the device, [component, z, y, x], of some planes of this
-# rank, of which the first is its plane number `plane`.
+# ``take(values, plane)`` gets an array of the device, [component, z, y, x], with some planes of
+# this rank; the first is its plane number `plane`.
 Take = Callable[[Array, int], None]
 
 
@@ -256,7 +256,7 @@ class Layout:
         return spacing_of(self.coordinates[axis])
 
     def ends(self, axis: str) -> tuple[float, float]:
-        """Return where the box begins and ends along an axis."""
+        """Return the ends of the box along an axis."""
         return ends_of(self.coordinates[axis], self.are_cells or axis == self.walls)
 
     def nearest(self, axis: str, position: float, key: str) -> int:
@@ -270,7 +270,7 @@ def spacing_of(line: np.ndarray) -> float:
 
 
 def ends_of(line: np.ndarray, are_middles: bool) -> tuple[float, float]:
-    """Return where an axis begins and ends, half a spacing beyond points in middles of cells."""
+    """Return the ends of an axis, half a spacing beyond points in middles of cells."""
     spacing = spacing_of(line)
     shift = spacing / 2 if are_middles else 0.0
     return float(line[0]) - shift, float(line[-1]) + spacing - shift
@@ -378,10 +378,10 @@ class ArrayValues(PointValues):
         planes = np.zeros(layout.shape[0])
         if how in ("max", "min"):
             # Several ranks may have parts of one plane.
-            own = value() if part.size else np.zeros(0)
+            extremes = value() if part.size else np.zeros(0)
             extreme = np.max if how == "max" else np.min
             worst = -np.inf if how == "max" else np.inf
-            mine = float(extreme(own)) if own.size else worst
+            mine = float(extreme(extremes)) if extremes.size else worst
             op = np.maximum if how == "max" else np.minimum  # which keep not-a-number
             return mine if self._comm is None else float(self._comm.allreduce(mine, op=op))
         if part.size:
@@ -402,7 +402,7 @@ def on_host(values: Array) -> np.ndarray:
 
 
 def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:
-    """Return what a box adds to cubic interpolation at places (x, y, z), shape (n, fields).
+    """Return the share of a box in cubic interpolation at places (x, y, z), shape (n, fields).
 
     The parts may be on the device: only the points around the places are copied from there.
     """
@@ -414,28 +414,28 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     for axis, name in enumerate(AXES):
         line, size = layout.coordinates[name], layout.shape[axis]
         along = places[:, 2 - axis] if axis < 2 else along_x
-        near, factors = _nearest_four(line, size, along, name == layout.walls)
+        near, factors = _find_nearest_four(line, size, along, name == layout.walls)
         if axis == 1 and (slide := layout.slide()):
             along_x = along_x - slide * (near // size)
-        own = near % size - box.start[axis]
-        is_mine = (own >= 0) & (own < box.shape[axis])
-        indices.append(np.where(is_mine, own, 0))
-        weights.append(np.where(is_mine, factors, 0.0))
-    among = [one.reshape(len(places), -1).any(axis=1) for one in weights]
-    mine = np.flatnonzero(np.logical_and.reduce(among))
-    for first in range(0, len(mine), _PLACES_AT_ONCE):
-        chosen = mine[first : first + _PLACES_AT_ONCE]
-        k, j, i = (one[chosen] for one in indices)
+        local = near % size - box.start[axis]
+        is_inside = (local >= 0) & (local < box.shape[axis])
+        indices.append(np.where(is_inside, local, 0))
+        weights.append(np.where(is_inside, factors, 0.0))
+    among = [factors.reshape(len(places), -1).any(axis=1) for factors in weights]
+    inside = np.flatnonzero(np.logical_and.reduce(among))
+    for first in range(0, len(inside), _PLACES_AT_ONCE):
+        chosen = inside[first : first + _PLACES_AT_ONCE]
+        k, j, i = (values[chosen] for values in indices)
         around = parts[:, k[:, :, None, None], j[:, None, :, None], i[:, None]]
-        found = on_host(around)
-        found = np.einsum("fn...i,n...i->fn...", found, weights[2][chosen][:, None])
-        for one in (weights[1], weights[0]):
-            found = np.einsum("fn...i,ni->fn...", found, one[chosen])
-        result[chosen] = found.T
+        samples = on_host(around)
+        samples = np.einsum("fn...i,n...i->fn...", samples, weights[2][chosen][:, None])
+        for values in (weights[1], weights[0]):
+            samples = np.einsum("fn...i,ni->fn...", samples, values[chosen])
+        result[chosen] = samples.T
     return result
 
 
-def _nearest_four(
+def _find_nearest_four(
     line: np.ndarray, size: int, places: np.ndarray, has_walls: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the points around each place on an axis, and their weights.

@@ -464,15 +464,15 @@ def _notify_at_exit() -> None:
 
 def lend(comm: MPI.Intracomm, owner: str) -> OwnCommunicator:
     """Return a duplicate of a communicator for one owner; see `collective.own`."""
-    family = cast(_Family | None, comm.Get_attr(_attribute_key()))
+    family = cast(_Family | None, comm.Get_attr(_make_attribute_key()))
     if family is None:
         family = _Family(comm)
-        comm.Set_attr(_attribute_key(), family)
+        comm.Set_attr(_make_attribute_key(), family)
     return family.lend(owner)
 
 
 @functools.cache
-def _attribute_key() -> int:
+def _make_attribute_key() -> int:
     def close_family(comm: MPI.Comm, key: int, family: _Family) -> None:
         # The user frees a communicator; predefined ones end with MPI itself.
         if not MPI.Is_finalized() and comm not in (MPI.COMM_WORLD, MPI.COMM_SELF):

@@ -24,20 +24,34 @@ from pathlib import Path
 from slipstream.engine.errors import RunError
 from slipstream.engine.text import printable
 
-# Sizes in bytes, ages in seconds.
-MOST_BYTES, LONGEST_UNUSED = 512 << 20, 180 * 86400.0
-_BETWEEN_PRUNINGS, _LEFT_OVER = 86400.0, 86400.0
+# The most bytes of the folder.
+MOST_BYTES = 512 << 20
+# The seconds after which an unused entry is removed.
+LONGEST_UNUSED = 180 * 86400.0
+# The seconds between two prunings.
+_BETWEEN_PRUNINGS = 86400.0
+# The seconds after which an unused lock or scratch file is left over from a process that ended.
+_LEFT_OVER = 86400.0
 # An entry that was used a moment ago may be about to be loaded.
 _MOMENT = 3600.0
+# The file whose time tells when entries were last pruned.
 _PRUNED = "pruned"
+# Names in the folder that are no entries.
 KEPT_NAMES = (_PRUNED,)
+# Names the variable for the folder.
 CACHE = "SLIPSTREAM_CACHE"
-_warned: set[str] = set()
+# The prefix of scratch folders.
 SCRATCH = "compiling-"
+# The suffixes of compiled code.
 CODE_SUFFIXES = (".so", ".cubin")
+# The suffixes of all entries.
 _SUFFIXES = (*CODE_SUFFIXES, ".model")
+# The text at the end of an entry, before its checksum.
 MARK = b"slipstream-kernel"
+# The bytes of this text and the checksum.
 _FOOTER = len(MARK) + hashlib.sha256().digest_size
+
+_warned: set[str] = set()
 
 
 def cache_folder() -> Path:
@@ -46,7 +60,7 @@ def cache_folder() -> Path:
     The first of ``$SLIPSTREAM_CACHE``, ``$XDG_CACHE_HOME/slipstream`` (``~/.cache/slipstream``)
     and a private folder under the system's temporary one that is such a folder, or can be made.
     """
-    folder, refused = _chosen()
+    folder, refused = _choose_folder()
     if folder is None:
         raise RunError(
             f"no folder for compiled kernels can be used ({'; '.join(refused)}); set {CACHE} to one"
@@ -55,17 +69,17 @@ def cache_folder() -> Path:
 
 
 def cache_text() -> str:
-    """Return where the cache is, and why it is not where it would be, for people."""
-    folder, refused = _chosen()
+    """Return the folder of the cache, and the reason if it is not the usual one, for people."""
+    folder, refused = _choose_folder()
     passed_over = f" (passed over: {'; '.join(refused)})" if refused else ""
     return f"{folder or 'none'}{passed_over}"
 
 
-def _chosen() -> tuple[Path | None, list[str]]:
+def _choose_folder() -> tuple[Path | None, list[str]]:
     """Return the first folder that will do, if any, and the faults of earlier ones."""
     refused: list[str] = []
     for folder in _candidates():
-        reason = _made(folder) or distrusted(folder)
+        reason = _make_folder(folder) or distrusted(folder)
         if not reason:
             return folder, refused
         refused.append(f"{folder}: {reason}")
@@ -79,20 +93,20 @@ def _candidates() -> list[Path]:
     return ([Path(chosen)] if chosen else []) + [Path(base) / "slipstream", private]
 
 
-def _made(folder: Path) -> str:
+def _make_folder(folder: Path) -> str:
     """Make a folder, and those above it, if need be; return why that failed."""
     try:
-        for one in (*reversed(folder.parents), folder):
-            if not one.exists():
+        for path in (*reversed(folder.parents), folder):
+            if not path.exists():
                 # Not as `parents=True` makes them: with those rights that the umask leaves.
-                one.mkdir(mode=0o700, exist_ok=True)
+                path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         return error.strerror or str(error)
     return "" if os.access(folder, os.W_OK) else "it cannot be written"
 
 
 def distrusted(folder: Path) -> str:
-    """Return why a folder is not this user's alone; nothing if it is."""
+    """Return the reason why a folder is not this user's alone; nothing if it is."""
     try:
         status = folder.stat()
     except OSError as error:
@@ -107,29 +121,29 @@ def distrusted(folder: Path) -> str:
 
 def find(name: str) -> bytes | None:
     """Return the content of a code entry; None if there is none."""
-    return _whole(cache_folder() / name)
+    return _read_entry(cache_folder() / name)
 
 
 def find_or_make(name: str, make: Callable[[Path], bytes]) -> tuple[Path, bytes]:
     """Return the path and content of a code entry, making it in the given folder if needed."""
     folder = cache_folder()
     path = folder / name
-    content = _whole(path)
+    content = _read_entry(path)
     if content is not None:
         return path, content
     _warn_if_passed_over(folder)
     with locked(path.with_suffix(".lock")):
-        content = _whole(path)
+        content = _read_entry(path)
         if content is None:
             content = make(folder)
-            write_atomically(path, _with_footer(content, path))
+            write_atomically(path, _add_footer(content, path))
     prune(folder)
     return path, content
 
 
 def _warn_if_passed_over(folder: Path) -> None:
     """Warn that the folder that the user chose is not used, once per process and reason."""
-    _, refused = _chosen()
+    _, refused = _choose_folder()
     if os.environ.get(CACHE) and refused:
         # The chosen folder is the first candidate.
         text = f"{CACHE}: {printable(refused[0])}; kernels are kept in {folder} instead"
@@ -138,19 +152,19 @@ def _warn_if_passed_over(folder: Path) -> None:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _with_footer(content: bytes, path: Path) -> bytes:
+def _add_footer(content: bytes, path: Path) -> bytes:
     # Loaders ignore bytes after the last section, so the checksum can travel in the file.
     return content + MARK + hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 
-def _whole(path: Path) -> bytes | None:
+def _read_entry(path: Path) -> bytes | None:
     """Return the code in an entry; None if there is none, or it is damaged."""
     try:
         data = path.read_bytes()
     except OSError:
         return None
     content = data[:-_FOOTER]
-    if not content or data != _with_footer(content, path):
+    if not content or data != _add_footer(content, path):
         return None
     note_use(path)
     return content
@@ -174,11 +188,11 @@ def note_use(path: Path) -> None:
     """Note that an entry is used now, which keeps it from being removed."""
     with contextlib.suppress(OSError):
         status = path.stat()
-        if time.time() - _used(status) > _MOMENT / 2:
+        if time.time() - _find_last_use(status) > _MOMENT / 2:
             os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
-def _used(status: os.stat_result) -> float:
+def _find_last_use(status: os.stat_result) -> float:
     return max(status.st_atime, status.st_mtime)
 
 
@@ -226,15 +240,15 @@ def prune(folder: Path, now: float | None = None) -> None:
             return
     with contextlib.suppress(OSError):
         write_atomically(stamp, b"")
-        _prune(folder, now)
+        _remove_unused(folder, now)
 
 
-def _prune(folder: Path, now: float) -> None:
+def _remove_unused(folder: Path, now: float) -> None:
     entries, total = [], 0
     for path in folder.iterdir():
         with contextlib.suppress(OSError):
             status = path.lstat()
-            unused = now - _used(status)
+            unused = now - _find_last_use(status)
             if path.name.startswith(SCRATCH) or _is_half_written(path):
                 if unused > _LEFT_OVER:
                     shutil.rmtree(path) if stat.S_ISDIR(status.st_mode) else path.unlink()

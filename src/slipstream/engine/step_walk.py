@@ -1,4 +1,4 @@
-"""What a recorded step moves: a walk over its nodes, which were recorded where nothing runs.
+"""The traffic of a recorded step: a walk over its nodes, recorded on devices that run nothing.
 
 A node of a GPU moves bytes in the memory of its device, and over the bus where it accesses the
 host's; a node of the host moves bytes there. Messages are those of the exchanges of the step.
@@ -21,7 +21,7 @@ from slipstream.engine.schedule.step_graph import Node
 
 @dataclass
 class StepTraffic:
-    """What one rank does in a step.
+    """The traffic of one rank in a step.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class StepTraffic:
     in_node_bytes, off_node_bytes : float
         Sent to ranks of its node, and of others.
     in_node_messages, off_node_messages : float
-        In so many messages. Each store into the memory of another rank counts as a message.
+        Their numbers of messages. Each store into the memory of another rank counts as a message.
     message_bytes : float
         The largest message to a rank of another node.
     sent_in : dict of float to float
@@ -63,8 +63,8 @@ class StepTraffic:
     launches: float = 0.0
     host_calls: float = 0.0
 
-    def note(self, node: Node, place: RankPlace) -> None:
-        """Add what a node moves."""
+    def note(self, node: Node, rank_place: RankPlace) -> None:
+        """Add the traffic of a node."""
         sender: Any = node.transfer or node.operation
         if node.operation is not None:
             self.launches += node.device.kind != "cpu"
@@ -73,7 +73,7 @@ class StepTraffic:
             self.exchanges += 1
             self.relayed_bytes += getattr(sender, "relayed_bytes", 0)
             messages = sender.messages()
-            alike = Counter((place.is_near(peer), size) for peer, size in messages)
+            alike = Counter((rank_place.is_near(peer), size) for peer, size in messages)
             for (is_near, size), count in alike.items():
                 self._note_message(is_near, size, count)
             self._note_sent({size: n for (is_near, size), n in alike.items() if not is_near})
@@ -83,7 +83,7 @@ class StepTraffic:
         elif node.transfer or node.lane in HANDSHAKE_LANES:
             self.exchanges += node.lane != "signal" and node.label.endswith(": wait")
         else:
-            self._note_work(node, place)
+            self._note_work(node, rank_place)
 
     def _note_sent(self, sizes: Mapping[int, int]) -> None:
         """Add messages of one exchange to other nodes: how many there are of each size."""
@@ -101,38 +101,38 @@ class StepTraffic:
             self.off_node_messages += count
             self.message_bytes = max(self.message_bytes, size)
 
-    def _note_work(self, node: Node, place: RankPlace) -> None:
+    def _note_work(self, node: Node, rank_place: RankPlace) -> None:
         is_gpu = node.device.kind != "cpu"
-        own, crossing = 0.0, [0.0, 0.0]
+        moved, crossing = 0.0, [0.0, 0.0]
         for is_written, arrays in enumerate((node.reads, node.writes)):
             for array in arrays:
                 where = place_of(array)
                 if where == PEER:
                     owner = cast(NotingDevice, node.device).memory.owner_of(array)
-                    is_near = place.is_near(owner)
+                    is_near = rank_place.is_near(owner)
                     self._note_message(is_near, array.nbytes)
                     self._note_sent({} if is_near else {array.nbytes: 1})
                 if is_gpu and (where == HOST or where == PEER and node.category == "copy"):
                     crossing[is_written] += array.nbytes
                 elif where in (DEVICE, HOST):
-                    own += array.nbytes
+                    moved += array.nbytes
         self.bus_in_bytes += crossing[0]
         self.bus_out_bytes += crossing[1]
         if node.category == "communication":
             return
-        own = own if node.moves is None else sum(node.moves)
+        moved = moved if node.moves is None else sum(node.moves)
         if not is_gpu:
-            self.host_bytes += own
+            self.host_bytes += moved
         elif not any(crossing):
-            self.memory_bytes += own
+            self.memory_bytes += moved
 
 
-def traffic_of(nodes: Iterable[Node], place: RankPlace) -> StepTraffic:
-    """Return what a rank moves by nodes that were recorded on noting devices."""
-    found = StepTraffic()
+def traffic_of(nodes: Iterable[Node], rank_place: RankPlace) -> StepTraffic:
+    """Return the traffic of a rank by nodes that were recorded on noting devices."""
+    traffic = StepTraffic()
     for node in nodes:
-        found.note(node, place)
-    return found
+        traffic.note(node, rank_place)
+    return traffic
 
 
 def traffic_of_step(
@@ -144,11 +144,12 @@ def traffic_of_step(
     is_on_host: bool = False,
     grid: tuple[int, int] | None = None,
 ) -> StepTraffic:
-    """Return what a step moves that is recorded on a device, for a rank of a single node.
+    """Return the traffic of a step that is recorded on a device, for a rank of a single node.
 
-    `record` gets the device and what notes its exchanges, of arrays on the device or on its host.
+    `record` gets the device and the transport that notes its exchanges, of arrays on the device or
+    on its host.
     """
-    place = RankPlace(rank, ranks, ranks)
+    rank_place = RankPlace(rank, ranks, ranks)
     home = device.home if is_on_host else device
-    exchange = noting_grid(transport, place, home, None, grid)
-    return traffic_of(record(device, exchange).nodes, place)
+    exchange = noting_grid(transport, rank_place, home, None, grid)
+    return traffic_of(record(device, exchange).nodes, rank_place)

@@ -42,12 +42,20 @@ class StopRequest(BaseException):
 def listening() -> Iterator[None]:
     """Have the signals of `SIGNALS` raise `StopRequest` in the main thread, within this context."""
     numbers = caught_signals()
-    previous = {number: signal.signal(number, _raise) for number in numbers}
+    previous = {number: signal.signal(number, _handle_signal) for number in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _handle_signal(number: int, _frame: FrameType | None) -> None:
+    global _last_at
+    now = time.monotonic()
+    if now - _last_at >= SECONDS_OF_ONE_REQUEST:
+        _last_at = now
+        raise StopRequest(asked_signal() if number == STOP_SIGNAL else number)
 
 
 def caught_signals() -> list[signal.Signals]:
@@ -61,17 +69,9 @@ def caught_signals() -> list[signal.Signals]:
     return [number for number in SIGNALS if not (is_nohup and number == signal.SIGHUP)]
 
 
-def _raise(number: int, _frame: FrameType | None) -> None:
-    global _last_at
-    now = time.monotonic()
-    if now - _last_at >= SECONDS_OF_ONE_REQUEST:
-        _last_at = now
-        raise StopRequest(asked_signal() if number == STOP_SIGNAL else number)
-
-
-def tell_ready() -> None:
+def report_readiness() -> None:
     """Tell the process that started these ranks, if there is one, that they listen to signals."""
-    _mark("ready")
+    _touch_mark("ready")
 
 
 def is_ready(status_file: Path) -> bool:
@@ -79,9 +79,9 @@ def is_ready(status_file: Path) -> bool:
     return status_file.with_name("ready").exists()
 
 
-def tell_explained() -> None:
+def report_explanation() -> None:
     """Tell the process that started these ranks that they have said why they end."""
-    _mark("explained")
+    _touch_mark("explained")
 
 
 def is_explained(status_file: Path) -> bool:
@@ -89,27 +89,27 @@ def is_explained(status_file: Path) -> bool:
     return status_file.with_name("explained").exists()
 
 
-def tell_asked(status_file: Path, number: int) -> None:
+def report_signal(status_file: Path, number: int) -> None:
     """Tell the ranks that this process has started which signal `STOP_SIGNAL` stands for."""
     status_file.with_name("asked").write_text(str(int(number)))
 
 
 def asked_signal() -> int:
-    """Return which signal `STOP_SIGNAL` stands for."""
-    path = _beside_status("asked")
+    """Return the signal that `STOP_SIGNAL` stands for."""
+    path = _find_beside_status("asked")
     try:
         return int(path.read_text()) if path is not None else STOP_SIGNAL
     except (OSError, ValueError):
         return STOP_SIGNAL
 
 
-def _mark(name: str) -> None:
-    path = _beside_status(name)
+def _touch_mark(name: str) -> None:
+    path = _find_beside_status(name)
     if path is not None:
         path.touch()
 
 
-def _beside_status(name: str) -> Path | None:
+def _find_beside_status(name: str) -> Path | None:
     """Return a file next to that for the status, if that is on this machine."""
     status = os.environ.get(STATUS_FILE)
     return Path(status).with_name(name) if status and os.path.exists(status) else None

@@ -11,29 +11,41 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Control and format characters, which turn the direction of text too, and what begins a line.
+# Categories of letters that are escaped: control and format characters, which turn the direction
+# of text too, and separators of lines.
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# The most letters of a text that is not shortened.
 _MOST_LETTERS = 80
+# The errors of a pipe, or a terminal, that nobody reads any more.
+_GONE = (errno.EPIPE, errno.EIO)
+# Letters of output, as people write them in ASCII.
+_WRITTEN = str.maketrans(
+    {"π": "pi", "µ": "u", "−": "-", "–": "-", "—": "-", "²": "^2", "³": "^3", "×": "x", "·": "*"}
+)
+# The part of a run whose categories of work are known.
+STEPPING = "time steps"
+# The time that belongs to no part and no category.
+REST = "waiting and the rest"
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes for all that is not to be seen but does something.
+    """Return a text with escapes for invisible letters that have an effect.
 
     Ends of lines and tabulators stay.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(letter) for letter in text)
+    return "".join(_escape_letter(letter) for letter in text)
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter in "\n\t" or unicodedata.category(letter) not in _OBEYED:
         return letter
     return letter.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Return a text of a person, such as a title or a path, in one line that does nothing."""
+    """Return a person's text, such as a title or a path, in one line without such letters."""
     return shortened(" ".join(printable(text).split()), most)
 
 
@@ -83,15 +95,6 @@ def html_table(caption: str, rows: Iterable[tuple[str, str]]) -> str:
     return f"<table>{head}<tbody>{''.join(cells)}</tbody></table>"
 
 
-# What the system answers when nobody reads a pipe, or a terminal, any more.
-_GONE = (errno.EPIPE, errno.EIO)
-
-# How people write in ASCII what commands print.
-_WRITTEN = str.maketrans(
-    {"π": "pi", "µ": "u", "−": "-", "–": "-", "—": "-", "²": "^2", "³": "^3", "×": "x", "·": "*"}
-)
-
-
 def plain(failure: UnicodeError) -> tuple[str, int]:
     """Return a replacement for letters that an encoding lacks, as an error handler of `codecs`."""
     if not isinstance(failure, UnicodeEncodeError):
@@ -102,7 +105,7 @@ def plain(failure: UnicodeError) -> tuple[str, int]:
 
 
 class _UnheardFile(io.FileIO):
-    """A file that takes what nobody reads."""
+    """A file that accepts text which nobody reads."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -116,10 +119,10 @@ class _UnheardFile(io.FileIO):
 def allow_plain_output() -> None:
     """Make standard output and error replace letters that their encoding lacks, and never fail."""
     codecs.register_error("slipstream.plain", plain)
-    sys.stdout, sys.stderr = _allow(sys.stdout), _allow(sys.stderr)
+    sys.stdout, sys.stderr = _allow_fallback(sys.stdout), _allow_fallback(sys.stderr)
 
 
-def _allow(stream: Any) -> Any:
+def _allow_fallback(stream: Any) -> Any:
     if not hasattr(stream, "reconfigure"):
         return stream
     stream.reconfigure(errors="slipstream.plain")
@@ -134,10 +137,6 @@ def _allow(stream: Any) -> Any:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
-
-
-# The part of a run whose categories of work are known, and what no part or category has.
-STEPPING, REST = "time steps", "waiting and the rest"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -189,6 +188,6 @@ def inner_times(seconds: float, timers: Mapping[str, float]) -> list[tuple[str, 
 
     Categories overlap where communication hides behind work: then nothing is left.
     """
-    inner = sorted(timers.items(), key=lambda one: -one[1])
+    inner = sorted(timers.items(), key=lambda item: -item[1])
     rest = seconds - sum(timers.values())
     return [*inner, (REST, rest)] if inner and rest > 0 else inner

@@ -33,9 +33,12 @@ REPETITIONS = {"quick": 5, "full": 11}
 # Seconds after which no further candidate is begun, or multiples of the best time if that is more.
 SECONDS = {"quick": 10.0, "full": 15.0}
 BEST_TIMES = 100
-# A candidate is dropped if its best run is this many times as long as the best candidate: after the
-# first run, after some, and before its options are combined with others.
-DROP_AT_ONCE, DROP = 4.0, 1.5
+# A candidate is dropped after its first runs if its best run is this many times as long as the best
+# candidate.
+DROP_AT_ONCE = 4.0
+# The same after more runs, and before its options are combined with others.
+DROP = 1.5
+# The number of runs after which `DROP` applies.
 _RUNS_TO_DROP = 3
 
 
@@ -81,9 +84,9 @@ def medians(
             elapsed = time.perf_counter() - start
             if repetition:
                 samples[name].append(elapsed)
-    mine: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
-    everyone = [mine] if comm is None else comm.allgather(mine)
-    return {name: max(one[name] for one in everyone) for name in mine}
+    local: dict[Any, float] = {name: Median.of(values) for name, values in samples.items()}
+    everyone = [local] if comm is None else comm.allgather(local)
+    return {name: max(ranks_medians[name] for ranks_medians in everyone) for name in local}
 
 
 class Times(dict[Candidate, float]):
@@ -107,8 +110,8 @@ def measure(
 
     `candidates` yields them and may look at the times so far, which are the same on all ranks.
     `prepare` makes a timed function, which must have finished when it returns. A candidate for
-    which it raises InputError or MemoryError on any rank is left out on all; if it does so for
-    every candidate, the first error is raised. The memory of a candidate is freed before the next.
+    which it raises InputError or MemoryError on any rank is dropped on all; if it does so for every
+    candidate, the first error is raised. The memory of a candidate is freed before the next.
     """
     times: Times[Candidate] = Times()
     failure: Exception | None = None
@@ -188,16 +191,16 @@ def variations(
 
 def recall(key: str, comm: Comm) -> Any:
     """Return the entry of a key; None if there is none. Collective."""
-    found = _entries().get(key) if comm is None or comm.rank == 0 else None
+    found = _read_entries().get(key) if comm is None or comm.rank == 0 else None
     return comm.bcast(found) if comm is not None else found
 
 
 def remember(
     key: str, times: Times[Candidate], tune: str, write: Callable[[Any], dict[str, Any]]
 ) -> None:
-    """Remember the best candidate, with its seconds and those of the slowest."""
+    """Remember the best candidate, with its seconds and the seconds of the slowest."""
     best = times.best()
-    entries = _entries()
+    entries = _read_entries()
     entries[key] = {
         "tune": tune,
         **write(best),
@@ -240,7 +243,7 @@ def _file() -> Path:
     return cache_folder() / "tuning.json"
 
 
-def _entries() -> dict[str, Any]:
+def _read_entries() -> dict[str, Any]:
     try:
         content = json.loads(_file().read_bytes())
     except (OSError, ValueError):

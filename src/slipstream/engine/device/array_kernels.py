@@ -12,7 +12,20 @@ import numpy as np
 from slipstream.engine.array_types import Array
 from slipstream.engine.device.device_interface import REAL_NAMES, Device, Kernel, RowLaunch
 
+# The copies that are timed.
 _REPETITIONS = 3
+# Rows that one thread adds.
+ROWS_OF_GROUP = 64
+# The number of partial sums of a digest, as in `engine/kernels/digests.hpp`.
+SUMS = 64
+# A number of a time series holds this many bits exactly.
+DIGEST_BITS = 53
+# Particles that a row of threads adds, as in `engine/kernels/state_digest.hpp`.
+_TOGETHER = 256
+# The factor that mixes the bits of a sum.
+_MIX = 0x9E3779B97F4A7C15
+# All bits of a sum.
+_ALL = (1 << 64) - 1
 
 
 def large_copy(
@@ -66,10 +79,6 @@ def quick_bandwidth(device: Device, size: int = 1 << 28) -> float:
     return max(rates)
 
 
-# Rows that one thread adds.
-ROWS_OF_GROUP = 64
-
-
 def row_sum_kernel(device: Device) -> Kernel:
     """Return the kernel of `sum_of_rows`."""
     return device.kernel("row_sums.hpp", "sums_of_rows")
@@ -104,15 +113,6 @@ def scale_to_bits(most: float, bits: int) -> float:
     Whole numbers that they are rounded to have the same sum in any order.
     """
     return math.ldexp(1.0, bits - math.frexp(most)[1]) if most else 0.0
-
-
-# As in `engine/kernels/digests.hpp`.
-SUMS = 64
-# A number of a time series holds this many bits exactly.
-DIGEST_BITS = 53
-# Particles that a row of threads adds, as in `engine/kernels/state_digest.hpp`.
-_TOGETHER = 256
-_MIX, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
 def digest_kernel(device: Device, dtype: np.dtype) -> Kernel:

@@ -44,6 +44,11 @@ from slipstream.engine.device.lane_programs import Crew, HostCall, LaneNode, Lan
 from slipstream.engine.device.memory import MappedBytes, map_file, note, unmap, use_huge_pages
 from slipstream.engine.processes import renew_in_child, thread_count
 
+# The code that sets the number of threads of OpenMP.
+_THREADS = kernels.source("openmp_threads.hpp", {})
+# Arrays begin at multiples of this many bytes: a line of the cache, and the largest vector.
+_ALIGNMENT = 64
+
 
 class HostEvent(Event):
     """Set by the worker thread that reaches it."""
@@ -220,9 +225,6 @@ class _Worker:
                     self.failure = failure
 
 
-_THREADS = kernels.source("openmp_threads.hpp", {})
-
-
 class HostKernel(Kernel):
     """A function of a compiled shared library; the interpreter lock is released while it runs."""
 
@@ -240,14 +242,10 @@ class HostKernel(Kernel):
 
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> HostCall:
         COMPILATIONS.begin(self._text, self._fast)
-        return HostCall(self.load, [_c_argument(one) for one in arguments], arguments)
+        return HostCall(self.load, [_convert_argument(one) for one in arguments], arguments)
 
 
-# What arrays begin at a multiple of: a line of the cache, and the largest vector.
-_ALIGNMENT = 64
-
-
-def _box_of_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
+def _describe_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
     """Return the type, four sizes and three strides of an array of numbers, or of their parts.
 
     None if it has more than four axes, or gaps along the last.
@@ -263,7 +261,7 @@ def _box_of_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
     return real, shape, strides
 
 
-def _c_argument(value: Any) -> Any:
+def _convert_argument(value: Any) -> Any:
     if isinstance(value, int):  # by far the most
         return ctypes.c_longlong(value)
     if isinstance(value, np.ndarray):
@@ -345,12 +343,12 @@ class HostDevice(Device):
         return target
 
     def stream(self, urgent: bool = False) -> Stream:
-        return self.calling_stream() if self.inline else HostStream(self._threads_of_lane())
+        return self.calling_stream() if self.inline else HostStream(self._count_threads_of_lane())
 
     def calling_stream(self) -> Stream:
-        return SoloStream(self._threads_of_lane(), self._limit(thread_count()))
+        return SoloStream(self._count_threads_of_lane(), self._limit(thread_count()))
 
-    def _threads_of_lane(self) -> HostCall:
+    def _count_threads_of_lane(self) -> HostCall:
         return self._limit(self._threads_per_lane)
 
     def _limit(self, threads: int) -> HostCall:
@@ -377,7 +375,7 @@ class HostDevice(Device):
     def fill(self, target: Array, value: float) -> Operation:
         if value == 0 and target.dtype.kind == "i" and target.itemsize >= 4:
             target = target.view(f"f{target.itemsize}")  # whose zero has the same bits
-        box = _box_of_reals(target) if target.dtype.kind == "f" or value == 0 else None
+        box = _describe_reals(target) if target.dtype.kind == "f" or value == 0 else None
         if box is None:
             return lambda stream: target.fill(value)
         real, shape, strides = box
@@ -398,7 +396,7 @@ class HostDevice(Device):
         return vector_fft.plan(self, source, target, axis, forward, scale=scale)
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
-        begin, end = self._threads_of_lane(), self._limit(thread_count())
+        begin, end = self._count_threads_of_lane(), self._limit(thread_count())
         return LanePrograms(self, lanes, self._crew, begin, end)
 
     @functools.cached_property
@@ -424,7 +422,7 @@ class HostDevice(Device):
         return int(lines["MemAvailable"].split()[0]) * 1024
 
     def synchronize(self) -> None:
-        return  # the default stream runs everything at once
+        return  # the default stream runs everything immediately
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

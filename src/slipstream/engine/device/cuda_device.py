@@ -48,6 +48,18 @@ _USUAL_SHARED = 48 * 1024
 _MAXIMUM_ROWS = 65535  # along the second and third axis of a grid
 # That have a row to themselves where a kernel reduces: ROW_THREADS of portability.hpp.
 _ROW_THREADS = 32
+# Rectangles that are copied may not have longer rows, in bytes.
+_LONGEST_ROW = (1 << 31) - 1
+# Pinned arrays of fewer bytes share a pool.
+_POOLED = 64 << 20
+# cudaErrorMemoryAllocation.
+_OUT_OF_MEMORY = 2
+# cudaHostRegisterPortable.
+_PORTABLE = 1
+# cudaMemoryTypeHost.
+_HOST_MEMORY = 1
+# cudaErrorNotReady.
+_NOT_READY = 600
 
 
 class CudaKernel(Kernel):
@@ -67,7 +79,7 @@ class CudaKernel(Kernel):
             grid, block = (launch.blocks, launch.rows, launch.layers), (launch.threads,)
             shared = launch.shared_bytes
         else:
-            grid, block = _row_grid(launch)
+            grid, block = _choose_row_grid(launch)
             shared = 0
         # Kernels continue with the rows, or blocks, that a smaller grid leaves.
         grid = (min(grid[0], _MAXIMUM_BLOCKS), *(min(n, _MAXIMUM_ROWS) for n in grid[1:]))
@@ -172,7 +184,7 @@ def _argument(value: Any) -> Any:
     return np.int64(value) if isinstance(value, int) else value
 
 
-def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _choose_row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
     across = min(_THREADS, max(_ROW_THREADS, 1 << max(0, launch.columns - 1).bit_length()))
     across = _ROW_THREADS if launch.reduces else across
     rows_per_block = _THREADS // across
@@ -183,15 +195,6 @@ def _row_grid(launch: RowLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
 # if one of them waits for another rank. CUDA reads this when it starts: whoever uses the GPU before
 # this module is imported sets it in the environment.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-
-# Rectangles that are copied may not have longer rows, in bytes.
-_LONGEST_ROW = (1 << 31) - 1
-# Pinned arrays of fewer bytes share a pool.
-_POOLED = 64 << 20
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_PORTABLE = 1  # cudaHostRegisterPortable
-_HOST_MEMORY = 1  # cudaMemoryTypeHost
-_NOT_READY = 600  # cudaErrorNotReady
 
 
 class CudaEvent(Event):
@@ -249,7 +252,7 @@ class CudaStream(Stream):
             event.handle.record(self.handle)
         return event
 
-    # CUDA's default stream is that of the current device, which users may have changed.
+    # CUDA's default stream belongs to the current device, which users may have changed.
 
     def wait(self, event: Event) -> None:
         with self._device.context:
@@ -325,7 +328,7 @@ class CudaDevice(Device):
         self.origin = event, time.perf_counter()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
-        with self.context, self._memory_for(f"an array of shape {tuple(shape)}"):
+        with self.context, self._explain_lack_of(f"an array of shape {tuple(shape)}"):
             return note(cupy.empty(shape, dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
@@ -335,7 +338,7 @@ class CudaDevice(Device):
 
     def allocate(self, size: int) -> int:
         """Return the address of `size` bytes outside of CuPy's pool, but within its limit."""
-        with self.context, self._memory_for(f"{size} bytes to share"):
+        with self.context, self._explain_lack_of(f"{size} bytes to share"):
             cupy.get_default_memory_pool().free_all_blocks()
             reserved = reserve(size)
             try:
@@ -416,7 +419,10 @@ class CudaDevice(Device):
                 copy_1d(*run, source.nbytes, kind, cast(CudaStream, stream).handle.ptr)
 
             return copy_all
-        rectangles, copy_2d = _rectangles(target, source), cupy.cuda.runtime.memcpy2DAsync
+        rectangles, copy_2d = (
+            _split_into_rectangles(target, source),
+            cupy.cuda.runtime.memcpy2DAsync,
+        )
 
         def operation(stream: Stream, keep_alive: Any = (target, source)) -> None:
             for rectangle in rectangles:
@@ -436,7 +442,7 @@ class CudaDevice(Device):
         scratch: Scratch | None = None,
         scale: float = 1.0,
     ) -> Operation:
-        with self.context, self._memory_for("cuFFT's work area"):
+        with self.context, self._explain_lack_of("cuFFT's work area"):
             plan = strided_plan(source, target, axis, forward, cast(CufftScratch | None, scratch))
         if scale == 1.0:
             return plan
@@ -452,11 +458,11 @@ class CudaDevice(Device):
         return CufftScratch()
 
     def fft_all(self, source: Array, target: Array, forward: bool) -> Operation:
-        with self.context, self._memory_for("cuFFT's work area"):
+        with self.context, self._explain_lack_of("cuFFT's work area"):
             return whole_plan(source, target, forward)
 
     @contextlib.contextmanager
-    def _memory_for(self, what: str) -> Iterator[None]:
+    def _explain_lack_of(self, what: str) -> Iterator[None]:
         try:
             yield
         except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as failure:
@@ -486,29 +492,29 @@ class CudaDevice(Device):
         self.context.synchronize()
 
 
-def _rectangles(target: Array, source: Array) -> list[tuple[int, ...]]:
+def _split_into_rectangles(target: Array, source: Array) -> list[tuple[int, ...]]:
     """Split a strided copy into rectangles (target, pitch, source, pitch, width, height)."""
     shape, strides = merged_axes(target, source)
     if 0 in shape:
         return []
-    if all(own[-1] == target.itemsize for own in strides):
+    if all(steps[-1] == target.itemsize for steps in strides):
         width, shape, strides = shape[-1] * target.itemsize, shape[:-1], [s[:-1] for s in strides]
     else:
         width = target.itemsize
     # The longest axis makes the rows of rectangles; where its steps are too long, each has one.
     usable = [
-        n if max(own[i] for own in strides) <= _LONGEST_ROW else 0 for i, n in enumerate(shape)
+        n if max(steps[i] for steps in strides) <= _LONGEST_ROW else 0 for i, n in enumerate(shape)
     ]
     rows = int(np.argmax(usable)) if any(usable) else None
     looped = [range(1 if axis == rows else n) for axis, n in enumerate(shape)]
     height, pitches = (
-        (1, (width, width)) if rows is None else (shape[rows], [own[rows] for own in strides])
+        (1, (width, width)) if rows is None else (shape[rows], [steps[rows] for steps in strides])
     )
     result: list[tuple[int, ...]] = []
     for index in itertools.product(*looped):
         to, of = (
-            address_of(array) + sum(i * step for i, step in zip(index, own, strict=True))
-            for array, own in zip((target, source), strides, strict=True)
+            address_of(array) + sum(i * step for i, step in zip(index, steps, strict=True))
+            for array, steps in zip((target, source), strides, strict=True)
         )
         for low in range(0, width, _LONGEST_ROW):
             length = min(_LONGEST_ROW, width - low)

@@ -28,7 +28,7 @@ _NEIGHBOURS = 16
 
 
 class CufftScratch(Scratch):
-    """Plans by what they are of, and one work area for all of them."""
+    """Plans by their arguments, and one work area for all of them."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[Any, ...], cufft.PlanNd] = {}
@@ -49,7 +49,7 @@ class CufftScratch(Scratch):
 
     def _allocate(self, size: int) -> cupy.cuda.MemoryPointer:
         self.needed = max(self.needed, size)
-        # Until there is memory, plans are only made to learn what they need, and never run.
+        # Until there is memory, plans are only made to learn their needs, and never run.
         if self._memory is None:
             return self._tiny.data
         if size > self._memory.nbytes:  # which nobody has planned: transforms between steps
@@ -75,8 +75,8 @@ def strided_plan(
     real = target if target.dtype.kind == "f" else source
     others = [i for i in range(source.ndim) if i != axis]
     batch, looped = _merge(source, target, others)
-    if _misaligned(real, looped):
-        return _by_aligned_copy(source, target, axis, forward, scratch)
+    if _is_misaligned(real, looped):
+        return _plan_aligned_copy(source, target, axis, forward, scratch)
     last = batch[-1] if batch else None
     distance = [a.strides[last] // a.itemsize if batch else 1 for a in (source, target)]
     stride = [a.strides[axis] // a.itemsize for a in (source, target)]
@@ -112,7 +112,7 @@ def strided_plan(
     return operation
 
 
-def _misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
+def _is_misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
     """Return whether a part of an array, taken one by one along `looped`, begins amiss for cuFFT.
 
     It wants real numbers to begin where a complex one may. Planes of odd sizes begin at any number.
@@ -122,7 +122,7 @@ def _misaligned(real: cupy.ndarray, looped: Sequence[int]) -> bool:
     return real.dtype.kind == "f" and any(n % pair for n in (address_of(real), *steps))
 
 
-def _by_aligned_copy(
+def _plan_aligned_copy(
     source: cupy.ndarray,
     target: cupy.ndarray,
     axis: int,
@@ -199,10 +199,10 @@ def _merge(
     if not runs:
         return [], []
 
-    def preference(run: list[int]) -> tuple[bool, int]:
+    def rank_run(run: list[int]) -> tuple[bool, int]:
         size = math.prod(source.shape[i] for i in run)
         near = all(array.strides[run[-1]] == array.itemsize for array in (source, target))
         return near and size >= _NEIGHBOURS, size
 
-    batch = max(runs, key=preference)
+    batch = max(runs, key=rank_run)
     return batch, [i for run in runs if run is not batch for i in run]

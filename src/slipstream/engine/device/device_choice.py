@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def cuda_device_count() -> int:
-    """Return how many NVIDIA GPUs CuPy sees; 0 without CuPy, a driver or a GPU."""
+    """Return the number of NVIDIA GPUs that CuPy sees; 0 without CuPy, a driver or a GPU."""
     # A kernel that waits for another GPU must not keep the work of other streams waiting behind it
     # in one of the few queues that CUDA has by default. It is read when CUDA starts.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
@@ -63,15 +63,17 @@ def choose_gpus(seen: Sequence[Sequence[str]]) -> list[int]:
     They share as few as they can: in turn, where all see the same. Raises `InputError` if ranks
     would have the same one while another is idle.
     """
-    taken: dict[str, list[int]] = {gpu: [] for gpus in seen for gpu in gpus}
+    ranks_of_gpu: dict[str, list[int]] = {gpu: [] for gpus in seen for gpu in gpus}
     chosen = [0] * len(seen)
     # Who sees few has less of a choice.
     for rank in sorted(range(len(seen)), key=lambda rank: len(seen[rank])):
         if seen[rank]:
-            chosen[rank] = min(range(len(seen[rank])), key=lambda n: len(taken[seen[rank][n]]))
-            taken[seen[rank][chosen[rank]]].append(rank)
-    shared = {gpu: ranks for gpu, ranks in taken.items() if len(ranks) > 1}
-    idle = [gpu for gpu, ranks in taken.items() if not ranks]
+            chosen[rank] = min(
+                range(len(seen[rank])), key=lambda n: len(ranks_of_gpu[seen[rank][n]])
+            )
+            ranks_of_gpu[seen[rank][chosen[rank]]].append(rank)
+    shared = {gpu: ranks for gpu, ranks in ranks_of_gpu.items() if len(ranks) > 1}
+    idle = [gpu for gpu, ranks in ranks_of_gpu.items() if not ranks]
     if shared and idle:
         gpu, ranks = next(iter(shared.items()))
         raise InputError(
@@ -115,20 +117,20 @@ def open_devices(first: Device, local_rank: int, count: int) -> list[Device]:
     if first.kind == "cpu":
         alike = first.tiled_transforms()
         threads = thread_count()
-        others = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
-        return [first, *others]
-    found = cuda_device_count()
-    if count > found:
-        raise InputError(f"streaming: devices is {count}; this node has {found} GPUs")
-    # The one that is opened last is CuPy's current device: the first.
-    ordinals = [(local_rank * count + i) % found for i in range(count)]
+        copies = (_host(threads, lane_count(threads), alike, n) for n in range(1, count))
+        return [first, *copies]
+    available = cuda_device_count()
+    if count > available:
+        raise InputError(f"streaming: devices is {count}; this node has {available} GPUs")
+    # The device opened last is CuPy's current device: the first.
+    ordinals = [(local_rank * count + i) % available for i in range(count)]
     opened = [_gpu(ordinal) for ordinal in reversed(ordinals)]
     return [*reversed(opened)]
 
 
 @functools.cache
 def _host(threads: int, lanes: int, tiled: bool = False, number: int = 0) -> Device:
-    """Return the CPU; those of different numbers stand for different GPUs."""
+    """Return the CPU as a device; different numbers stand for different GPUs."""
     return HostDevice(tiled=tiled, threads=threads, lanes=lanes)
 
 
@@ -157,7 +159,7 @@ class PinnedHost(HostDevice):
     def __init__(self, device: CudaDevice) -> None:
         super().__init__()
         self._device = device
-        # What ranks share through it is pinned, unlike what they share through the CPU alone.
+        # Memory that ranks share through it is pinned, unlike memory shared through the CPU alone.
         self.identity = f"{self.identity}, pinned"
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -179,7 +181,7 @@ class PinnedHost(HostDevice):
 
 
 @functools.cache
-def _pinned_host(device: CudaDevice) -> PinnedHost:
+def _make_pinned_host(device: CudaDevice) -> PinnedHost:
     return PinnedHost(device)
 
 
@@ -190,4 +192,4 @@ def home_of(device: Device) -> Device:
     """
     if isinstance(device, NotingDevice):
         return device.home
-    return device if device.kind == "cpu" else _pinned_host(cast("CudaDevice", device))
+    return device if device.kind == "cpu" else _make_pinned_host(cast("CudaDevice", device))

@@ -27,7 +27,7 @@ REAL_NAMES = {"float32": "float", "float64": "double"}
 
 
 def address_of(array: Array) -> int:
-    """Return where the first element of an array, or of a view, is in memory."""
+    """Return the address of the first element of an array, or of a view."""
     # In a quarter of the time of `array.ctypes.data`: recording a step asks for thousands.
     if isinstance(array, np.ndarray):
         address: int = array.__array_interface__["data"][0]
@@ -58,12 +58,12 @@ def merged_axes(first: Array, second: Array) -> tuple[list[int], list[list[int]]
             continue
         if shape and all(o[-1] == size * s for o, s in zip(strides, steps, strict=True)):
             shape[-1] *= size
-            for own, step in zip(strides, steps, strict=True):
-                own[-1] = step
+            for axis_steps, step in zip(strides, steps, strict=True):
+                axis_steps[-1] = step
             continue
         shape.append(size)
-        for own, step in zip(strides, steps, strict=True):
-            own.append(step)
+        for axis_steps, step in zip(strides, steps, strict=True):
+            axis_steps.append(step)
     if not shape:
         return [1], [[first.itemsize], [second.itemsize]]
     return shape, strides
@@ -241,12 +241,12 @@ class Device(ABC):
 
     @property
     def processor(self) -> str:
-        """Return "cpu", or "gpu" for those of any vendor: what sizes of batches go by."""
+        """Return "cpu", or "gpu" for GPUs of any vendor, by which sizes of batches are chosen."""
         return "cpu" if self.kind == "cpu" else "gpu"
 
     @property
     def memory_kind(self) -> str:
-        """Return where its arrays are, as `MemoryMeter` counts them."""
+        """Return the kind of memory of its arrays, as `MemoryMeter` counts them."""
         return "host" if self.kind == "cpu" else "device"
 
     @property
@@ -357,11 +357,11 @@ class Device(ABC):
 
     @abstractmethod
     def memory_total(self) -> int:
-        """Return how many bytes there are in all."""
+        """Return the number of bytes in all."""
 
     @abstractmethod
     def memory_free(self) -> int:
-        """Return how many bytes can be allocated now."""
+        """Return the number of bytes that can be allocated now."""
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -16,10 +16,15 @@ import numpy as np
 
 from slipstream.engine.device.device_interface import BlockLaunch
 
-# Hopper: a multiprocessor has 228 KiB; the system takes one for each block.
+# The limits of Hopper. Bytes of shared memory per block: the system takes one KiB of each.
 SHARED_LIMIT = 227 * 1024
-MULTIPROCESSORS, BLOCKS_PER_MULTIPROCESSOR = 132, 32
+# Multiprocessors of a GPU.
+MULTIPROCESSORS = 132
+# The most blocks on a multiprocessor at a time.
+BLOCKS_PER_MULTIPROCESSOR = 32
+# Bytes of shared memory of a multiprocessor.
 _SHARED_PER_MULTIPROCESSOR = 228 * 1024
+# Registers of a multiprocessor.
 _REGISTERS = 65536
 
 _RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)
@@ -152,10 +157,10 @@ def fused_product(
     if radices is None:
         return None
     radices = (*radices, 1) if len(radices) == 1 else radices
-    row_bytes = _row_elements(n, radices) * 2 * real.itemsize
+    row_bytes = _count_row_elements(n, radices) * 2 * real.itemsize
     points = n // radices[-1]
     held = max(2 * radices[0], *radices[1:], inputs * radices[-1])
-    registers = _registers(held, radices, real)
+    registers = _count_registers(held, radices, real)
     # Lines of mirrored pairs fill warps in the first and the last pass, and in single precision a
     # block has four warps: 0.8 of the time for 256 points and 0.85 for 512 on an H200.
     wanted = -(-32 // max(1, n // radices[0] // 2))
@@ -172,7 +177,7 @@ def fused_product(
             registers = max(registers, beside * real.itemsize // 2 + 8)
         pairs = max(1, min(wanted, limit // pair_bytes))
         shared_bytes = pairs * pair_bytes
-        threads, blocks = _occupancy(points * pairs, shared_bytes, registers)
+        threads, blocks = _find_occupancy(points * pairs, shared_bytes, registers)
         if group == outputs or threads >= points * pairs:
             candidates.append((blocks, group, pairs, threads, shared_bytes))
     if not candidates:
@@ -185,7 +190,7 @@ def fused_product(
     if group < outputs and real.itemsize == 4:
         # Points that are held spill less with 96 registers instead of 80: five blocks take 0.92 of
         # the time of six at 512 points on an H200.
-        roomy, fewer = _occupancy(points * pairs, shared_bytes, registers + 16)
+        roomy, fewer = _find_occupancy(points * pairs, shared_bytes, registers + 16)
         threads, blocks = (roomy, fewer) if roomy == threads else (threads, blocks)
     constants = _constants(n, radices, real, threads, blocks) | {
         "INPUTS": inputs,
@@ -213,7 +218,7 @@ def real_rows(
     if radices is None:
         return None
     radices = (*radices, 1) if len(radices) == 1 else radices
-    pair_bytes = _row_elements(n, radices) * 2 * real.itemsize
+    pair_bytes = _count_row_elements(n, radices) * 2 * real.itemsize
     if pair_bytes > limit:
         return None
     points = n // radices[-1]
@@ -235,25 +240,25 @@ def _constants(
     return {"N": n, "RADICES": radices, "REAL": kind, "THREADS": threads, "BLOCKS_PER_SM": blocks}
 
 
-def _row_elements(n: int, radices: tuple[int, ...]) -> int:
+def _count_row_elements(n: int, radices: tuple[int, ...]) -> int:
     """Return the elements of a row of `paired_real_fft.hpp`, gaps included."""
     return n + n // (8 if n & (n - 1) or radices[-1] > 4 else 16) + 1
 
 
 def _resident(shared_bytes: int) -> int:
-    """Return how many blocks a multiprocessor's shared memory holds."""
+    """Return the number of blocks that a multiprocessor's shared memory holds."""
     return min(16, _SHARED_PER_MULTIPROCESSOR // (shared_bytes + 1024))
 
 
-def _registers(held: int, radices: tuple[int, ...], real: np.dtype) -> int:
-    """Return how many registers a thread needs for `held` complex numbers."""
+def _count_registers(held: int, radices: tuple[int, ...], real: np.dtype) -> int:
+    """Return the registers that a thread needs for `held` complex numbers."""
     # Fitted to what nvcc 13 takes for radices 2 to 16 without spilling.
     needed = 11 * held // 2 + 36 + 16 * any(radix % 2 and radix > 3 for radix in radices)
     # In single precision more warps are worth some bytes that are spilled.
     return min(256, needed if real.itemsize == 8 else max(72, needed // 2 - 4))
 
 
-def _occupancy(items: int, shared_bytes: int, registers: int) -> tuple[int, int]:
+def _find_occupancy(items: int, shared_bytes: int, registers: int) -> tuple[int, int]:
     """Return threads per block, and resident blocks, for a number of registers per thread."""
     # A quarter of the registers is for every fourth warp.
     warps = 4 * (_REGISTERS // (4 * 32 * registers))

@@ -24,6 +24,36 @@ from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.private_cache import SCRATCH, find_or_make
 from slipstream.engine.processes import renew_in_child
 
+# No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
+# for fma(); that is what lets both machines give the same bits.
+FLAGS = (
+    "-std=c++17",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+    "-w",
+    # Registers of MMX share their state with long double numbers: a kernel that leaves them in use
+    # makes NumPy's transforms not-a-number.
+    *(["-mno-mmx"] if platform.machine().lower() in ("x86_64", "amd64") else []),
+)
+# The processor that kernels are compiled for, a name that the compiler takes after -march=.
+# Machines that name the same processor can share a cache.
+MARCH = "SLIPSTREAM_MARCH"
+# Levels of optimisation give the same bits, since FLAGS allow no arithmetic to be rearranged. Tests
+# take a level that compiles in half the time.
+OPTIMISATION = "SLIPSTREAM_OPTIMISATION"
+# The levels that are accepted.
+_LEVELS = ("0", "1", "2", "3")
+# The most threads that compile.
+_MOST_THREADS = 8
+# Seconds without work after which a thread ends.
+_PATIENCE = 2.0
+# Seconds that the end of the process waits for compilers that it has stopped.
+_AT_EXIT = 2.0
+
 
 class CompilationCount:
     """Numbers that threads change, and who shows progress reads."""
@@ -38,7 +68,7 @@ class CompilationCount:
         self._lock = threading.Lock()
 
     def add_waiting(self, number: int) -> None:
-        """Count a kernel that waits, or, by -1, one that does not any more."""
+        """Count a kernel that waits, or by -1 a kernel that waits no longer."""
         with self._lock:
             self.waiting += number
 
@@ -56,31 +86,6 @@ class CompilationCount:
 
 
 COUNT = CompilationCount()
-
-
-# No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
-# for fma(); that is what lets both machines give the same bits.
-FLAGS = (
-    "-std=c++17",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fopenmp",
-    "-fPIC",
-    "-shared",
-    "-w",
-    # Registers of MMX share their state with long double numbers: a kernel that leaves them in use
-    # makes NumPy's transforms not-a-number.
-    *(["-mno-mmx"] if platform.machine().lower() in ("x86_64", "amd64") else []),
-)
-
-# The processor that kernels are compiled for, a name that the compiler takes after -march=.
-# Machines that name the same processor can share a cache.
-MARCH = "SLIPSTREAM_MARCH"
-# Levels of optimisation give the same bits, since FLAGS allow no arithmetic to be rearranged. Tests
-# take a level that compiles in half the time.
-OPTIMISATION = "SLIPSTREAM_OPTIMISATION"
-_LEVELS = ("0", "1", "2", "3")
 
 
 def optimisation_level() -> str:
@@ -169,7 +174,7 @@ _forbidden = 0
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """Run a compiler; return its status and what it has to say."""
+    """Run a compiler; return its status and its output."""
     # In its own process group: Ctrl-C is for the run, which finishes the step that needs the
     # kernel, and a compiler that is stopped ends with its passes.
     process = subprocess.Popen(
@@ -214,12 +219,6 @@ def _stop(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
-
-_MOST_THREADS = 8
-# Seconds without work after which a thread ends.
-_PATIENCE = 2.0
-# Seconds that the end of the process waits for compilers that it has stopped.
-_AT_EXIT = 2.0
 
 # A source text, and whether the kernel is to be fast.
 _Program = tuple[str, bool]

@@ -30,14 +30,26 @@ from slipstream.engine.device.device_interface import (
 )
 from slipstream.engine.processes import renew_in_child
 
-# What `lane_program.hpp` can pass on: at most this many integers and floating-point numbers, and
-# only on these processors.
+# The numbers of integers that `lane_program.hpp` can pass on.
 _INTEGERS = (6, 16, 48)
-_REALS = 8
+# The processors on which it can pass arguments on.
 _PROCESSORS = ("x86_64", "aarch64")
+# Types of floating-point arguments.
 _FLOATS = (ctypes.c_float, ctypes.c_double)
-# What compiled code runs on: it does not ask.
+# Compiled code does not use its stream.
 _ANY_STREAM = cast(Stream, None)
+# Constants of `lane_program.hpp`. An item that calls a function.
+_CALL = 0
+# An item that waits for a counter.
+_WAIT = 1
+# An item that raises a counter.
+_RAISE = 2
+# The number of fields of an item.
+_FIELDS = 7
+# The spacing of counters.
+_STRIDE = 16
+# The most floating-point arguments of a call.
+_REALS = 8
 
 
 @dataclass(frozen=True)
@@ -85,12 +97,12 @@ class HostCall:
 
     def packed(self) -> PackedCall:
         """Return the call in the form that compiled code takes, if it can make it."""
-        integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
+        integers = [value.value or 0 for value in self._values if not isinstance(value, _FLOATS)]
         room = next(size for size in _INTEGERS if len(integers) <= size)
         content = b""
         if len(integers) < len(self._values):
-            reals = (bytes(one) for one in self._values if isinstance(one, _FLOATS))
-            content = b"".join(one.ljust(8, b"\0") for one in reals)
+            reals = (bytes(value) for value in self._values if isinstance(value, _FLOATS))
+            content = b"".join(value.ljust(8, b"\0") for value in reals)
         integers += [0] * (room - len(integers))
         return PackedCall(integers, content.ljust(8 * _REALS, b"\0"))
 
@@ -98,12 +110,6 @@ class HostCall:
 def address_of_function(function: Any) -> int:
     """Return the result of a cast to a pointer, in a fraction of its time."""
     return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
-
-
-# As in `lane_program.hpp`: kinds of items, their fields, the spacing of counters, and the number of
-# floating-point numbers that calls are given.
-_CALL, _WAIT, _RAISE = range(3)
-_FIELDS, _STRIDE, _REALS = 7, 16, 8
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,8 @@ class Crew:
     """
 
     # As in `lane_program.hpp`, with room for as many members as a process may have threads.
-    _MEMBER_BYTES, _MOST = 192, 1024
+    _MEMBER_BYTES = 192
+    _MOST = 1024
 
     def __init__(self, device: Device) -> None:
         self._serve, self._dismiss = (
@@ -139,7 +146,7 @@ class Crew:
         # A step has the crew to itself.
         self.lock = threading.Lock()
 
-    def hire(self, count: int) -> None:
+    def start_members(self, count: int) -> None:
         """Start threads until there are `count` members."""
         for number in range(self._count, count):
             memory = np.zeros(self._MEMBER_BYTES + 64, np.uint8)
@@ -211,7 +218,7 @@ class LanePrograms:
         """
         if self._together is not None and self._crew.lock.acquire(blocking=False):
             try:
-                self._crew.hire(len(self._lanes) - 1)
+                self._crew.start_members(len(self._lanes) - 1)
                 self._together[timed](_ANY_STREAM)
             finally:
                 self._crew.lock.release()
@@ -222,13 +229,13 @@ class LanePrograms:
         return False
 
     def intervals(self) -> dict[int, tuple[float, float]]:
-        """Return when each operation ran in a timed run, in seconds of `time.perf_counter`."""
-        found = []
+        """Return start and end of each operation in a timed run, by `time.perf_counter`."""
+        intervals = []
         for part in itertools.chain(*self._lanes):
-            for place, number in part.numbers.items():
-                start, stop = part.times[place] * 1e-9
-                found.append((number, (float(start), float(stop))))
-        return dict(sorted(found))
+            for item, number in part.numbers.items():
+                start, stop = part.times[item] * 1e-9
+                intervals.append((number, (float(start), float(stop))))
+        return dict(sorted(intervals))
 
     def _run_lane(self, parts: Sequence[_Part], timed: bool, stream: Stream) -> None:
         try:
@@ -282,7 +289,7 @@ def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     return part.untimed
 
 
-def _bound(
+def _bind_items(
     device: Device, items: np.ndarray, failed: np.ndarray, times: np.ndarray, timed: int
 ) -> HostCall:
     """Return the call of the compiled code that works through items."""
@@ -357,22 +364,22 @@ class _CompiledPart(_Part):
             np.frombuffer(b"".join(call.reals for call in calls), np.uint8),
         )
         integers, reals = (address_of(array) for array in self.arguments)
-        for place, (_, packed) in self._calls.items():
-            self._items[place][2], self._items[place][4] = integers, reals
+        for item, (_, packed) in self._calls.items():
+            self._items[item][2], self._items[item][4] = integers, reals
             integers += 8 * len(packed.integers)
             reals += len(packed.reals)
         items = np.array(self._items, np.int64)
-        made = {place: call for place, (call, _) in self._calls.items()}
+        made = {item: call for item, (call, _) in self._calls.items()}
 
         def fill_addresses() -> None:
-            for place, call in made.items():
-                items[place, 1] = call.address
+            for item, call in made.items():
+                items[item, 1] = call.address
 
         self.fill = fill_addresses
         self.times = times = np.zeros((len(items), 2), np.int64)
         self._program = [address_of(items), len(items), address_of(failed), address_of(times)]
         self.untimed, self._timed = (
-            _bound(device, items, failed, times, timed) for timed in (0, 1)
+            _bind_items(device, items, failed, times, timed) for timed in (0, 1)
         )
         for call in (self.untimed, self._timed):
             call.fill_later(fill_addresses)

@@ -20,6 +20,14 @@ Allocated = TypeVar("Allocated", bound=Array)
 _running = threading.local()
 # So many things that are gone do not matter.
 _FEW = 64
+# Bytes whose pages one thread touches before it takes the next.
+_TOUCHED = 64 << 20
+# The result of a mapping that failed.
+_FAILED = ctypes.c_void_p(-1).value
+# The flag MAP_FIXED, which maps at an address.
+_FIXED = 0x10
+# The flags of private memory that belongs to no file.
+_RESERVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class MemoryMeter:
@@ -57,15 +65,15 @@ def note(array: Allocated) -> Allocated:
     return array
 
 
-def note_owned(owner: Any, place: str, size: int) -> None:
+def note_owned(owner: Any, kind: str, size: int) -> None:
     """Count bytes on the "host" or a "device" for as long as their owner lives, if a meter runs."""
     meter = getattr(_running, "meter", None)
     if meter is None:
         return
     if len(meter.taken) > 2 * meter.pruned + _FEW:
-        meter.taken = [one for one in meter.taken if one[0]() is not None]
+        meter.taken = [entry for entry in meter.taken if entry[0]() is not None]
         meter.pruned = len(meter.taken)
-    meter.taken.append((weakref.ref(owner), place, size))
+    meter.taken.append((weakref.ref(owner), kind, size))
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -73,10 +81,6 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-# Bytes whose pages one thread touches before it takes the next.
-_TOUCHED = 64 << 20
-_FAILED = ctypes.c_void_p(-1).value
-_FIXED, _RESERVE = 0x10, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 def map_file(file: int, size: int, address: int | None = None, offset: int = 0) -> int:
@@ -91,26 +95,28 @@ def map_file(file: int, size: int, address: int | None = None, offset: int = 0) 
         If the system does not allow it.
     """
     how = mmap.MAP_SHARED | (0 if address is None else _FIXED)
-    return _map(address, size, mmap.PROT_READ | mmap.PROT_WRITE, how, file, offset)
+    return _map_bytes(address, size, mmap.PROT_READ | mmap.PROT_WRITE, how, file, offset)
 
 
 def reserve(size: int) -> int:
     """Return the address of bytes that files will be mapped to."""
-    return _map(None, size, mmap.PROT_READ, _RESERVE, -1, 0)
+    return _map_bytes(None, size, mmap.PROT_READ, _RESERVE, -1, 0)
 
 
-def _map(address: int | None, size: int, access: int, how: int, file: int, offset: int) -> int:
-    found: int | None = _libc.mmap(address, size, access, how, file, offset)
-    if found is None or found == _FAILED:
+def _map_bytes(
+    address: int | None, size: int, access: int, how: int, file: int, offset: int
+) -> int:
+    mapped: int | None = _libc.mmap(address, size, access, how, file, offset)
+    if mapped is None or mapped == _FAILED:
         number = ctypes.get_errno() or errno.ENOMEM
         kind = MemoryError if number == errno.ENOMEM else OSError
         raise kind(number, f"mapping {size} bytes of shared memory: {os.strerror(number)}")
-    return found
+    return mapped
 
 
 def new_memory(size: int) -> np.ndarray:
     """Return bytes that are 0 and have their pages, large ones where the system has them."""
-    address = _map(None, size, mmap.PROT_READ | mmap.PROT_WRITE, _RESERVE, -1, 0)
+    address = _map_bytes(None, size, mmap.PROT_READ | mmap.PROT_WRITE, _RESERVE, -1, 0)
     use_huge_pages(address, size)
     owner = MappedBytes(address, (size,))
     weakref.finalize(owner, unmap, address, size).atexit = False

@@ -1,4 +1,4 @@
-"""A device that allocates and computes nothing: steps are recorded on it to count what they do.
+"""A device that allocates and computes nothing: steps are recorded on it to count their work.
 
 Its arrays have shapes, types and addresses, so that dependencies between nodes are found as ever,
 but there is no memory at these addresses. One rank of thousands is so recorded on any machine, as
@@ -30,10 +30,21 @@ from slipstream.engine.device.device_interface import (
 from slipstream.engine.device.memory import note_owned
 from slipstream.engine.errors import InputError
 
-# Where memory is: of the device, of the host, of other ranks of the node; or a core's cache.
-DEVICE, HOST, PEER, CACHE = range(4)
-# Addresses that no processor maps: whoever touches one by mistake gets no memory of another array.
-_FIRST_ADDRESS, _ZONE_BITS, _ALIGNMENT = 1 << 62, 56, 4096
+# Memory of the device.
+DEVICE = 0
+# Memory of the host.
+HOST = 1
+# Memory of other ranks of the node.
+PEER = 2
+# A core's cache.
+CACHE = 3
+# The lowest address of an array. No processor maps it, so that whoever touches such an address by
+# mistake gets no memory of another array.
+_FIRST_ADDRESS = 1 << 62
+# The bits of an address within one of these kinds of memory.
+_ZONE_BITS = 56
+# The bytes to which addresses are aligned.
+_ALIGNMENT = 4096
 # The most bytes that an array of NumPy can have.
 _MOST_BYTES = (1 << 63) - 1
 
@@ -61,7 +72,7 @@ class NotedArray(np.ndarray):
 
 
 class NotedMemory:
-    """The addresses that arrays of one rank have, and those of other ranks that it sees."""
+    """The addresses of arrays of one rank, and of the arrays of other ranks that it sees."""
 
     def __init__(self) -> None:
         self._used = [_FIRST_ADDRESS + (zone << _ZONE_BITS) for zone in range(4)]
@@ -70,21 +81,21 @@ class NotedMemory:
         self._owners: list[int] = []
 
     def empty(
-        self, shape: tuple[int, ...], dtype: Any, place: int, owner: int | None = None
+        self, shape: tuple[int, ...], dtype: Any, zone: int, owner: int | None = None
     ) -> NotedArray:
         """Return an array at addresses that no other one has; another rank may be its owner."""
         shape, dtype = tuple(map(int, shape)), np.dtype(dtype)
-        address = self._used[place]
+        address = self._used[zone]
         size = math.prod(shape) * dtype.itemsize
         if size > _MOST_BYTES:
             raise InputError(f"an array of shape {shape} is larger than any memory")
-        self._used[place] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        if place == PEER:
+        self._used[zone] += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
+        if zone == PEER:
             self._starts.append(address)
             self._owners.append(owner or 0)
         memory = _Address(address, shape, dtype)
         if owner is None:
-            note_owned(memory, "device" if place == DEVICE else "host", size)
+            note_owned(memory, "device" if zone == DEVICE else "host", size)
         return np.asarray(memory).view(NotedArray)
 
     def owner_of(self, array: Array) -> int:
@@ -93,7 +104,7 @@ class NotedMemory:
 
 
 def place_of(array: Array) -> int:
-    """Return where the memory of an array is; small tables have real memory, of the device."""
+    """Return the kind of memory of an array; small tables have real memory, of the device."""
     address = address_of(array)
     return (address - _FIRST_ADDRESS) >> _ZONE_BITS if address >= _FIRST_ADDRESS else DEVICE
 

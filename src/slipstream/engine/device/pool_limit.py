@@ -14,7 +14,7 @@ import cupy
 
 
 def allocate_pooled(size: int) -> Any:
-    """Allocate bytes of the current GPU from CuPy's pool, which first frees what it only keeps."""
+    """Allocate bytes of the current GPU from CuPy's pool, which first frees its unused blocks."""
     pool = cupy.get_default_memory_pool()
     for collect in (lambda: None, gc.collect):
         with contextlib.suppress(cupy.cuda.memory.OutOfMemoryError):

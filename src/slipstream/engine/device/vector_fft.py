@@ -63,25 +63,25 @@ def plan(
         return lambda stream: None
     pair = source, target
     contiguous = [
-        k for k in range(source.ndim) if all(one.strides[k] == one.itemsize for one in pair)
+        k for k in range(source.ndim) if all(array.strides[k] == array.itemsize for array in pair)
     ]
-    is_whole = all(stride % one.itemsize == 0 for one in pair for stride in one.strides)
+    is_whole = all(stride % array.itemsize == 0 for array in pair for stride in array.strides)
     if not contiguous or not is_whole:
-        return _through_copies(device, source, target, axis, forward, kind, scale)
+        return _plan_through_copies(device, source, target, axis, forward, kind, scale)
     along = contiguous[-1]
     real = np.zeros(0, source.dtype).real.dtype
     n = (source if forward else target).shape[axis]
     is_real = source.dtype.kind != target.dtype.kind
     is_rows = axis == along
     if scale != 1.0 and not is_rows:
-        return _through_copies(device, source, target, axis, forward, kind, scale)
+        return _plan_through_copies(device, source, target, axis, forward, kind, scale)
     is_half = is_real and is_rows and n % 2 == 0
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
-    is_plain = not (is_rows or is_real) and kind == "fft" and _radices(n) != ()
+    is_plain = not (is_rows or is_real) and kind == "fft" and _find_radices(n) != ()
     special = {"HALVES": is_half} if is_rows else {"PLAIN": is_plain}
     kernel, length = _kernel(device, name, size, real.name, forward, kind, **special)
-    functions = _for_any_length(device, period(kind, size), real.name, forward, is_plain)
+    functions = _compile_for_any_length(device, period(kind, size), real.name, forward, is_plain)
     turns = _roots(n, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
     calls = []
@@ -95,14 +95,14 @@ def plan(
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [is_real, *sizes, source.shape[along]]
             after, called = _NO_TABLES, functions
-        steps = [one[side] // units[side] for side in (0, 1) for _, one in axes]
+        steps = [axis_steps[side] // units[side] for side in (0, 1) for _, axis_steps in axes]
         arguments = [*form, *steps, *after]
         kept = source, target, turns
         calls.append(_call(kernel, length, first, second, arguments, called, kept))
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
 
 
-def _through_copies(
+def _plan_through_copies(
     device: Device,
     source: Array,
     target: Array,
@@ -139,10 +139,10 @@ def _parts(pair: tuple[Array, Array], inner: set[int]) -> Iterator[tuple[int, in
     most = 4 - max(1, len(inner))
     before, within = outer[: max(0, len(outer) - most)], outer[-most:]
     within = [(1, (0, 0))] * (most - len(within)) + within
-    for place in itertools.product(*(range(n) for n, _ in before)):
+    for index in itertools.product(*(range(n) for n, _ in before)):
         first, second = (
             address_of(array)
-            + sum(i * strides[number] for i, (_, strides) in zip(place, before, strict=True))
+            + sum(i * strides[number] for i, (_, strides) in zip(index, before, strict=True))
             for number, array in enumerate(pair)
         )
         yield first, second, within
@@ -164,21 +164,21 @@ def bind_lines(
     if not a * b * columns:
         return lambda stream: None
     real = source[0].real.dtype.name
-    if n == 1 and (copy := _copied_rows(device, source, target, (a, b, columns))):
+    if n == 1 and (copy := _plan_row_copies(device, source, target, (a, b, columns))):
         return copy
-    is_plain = _radices(n) != ()
+    is_plain = _find_radices(n) != ()
     kernel, length = _kernel(device, "fft_columns", n, real, forward, PLAIN=is_plain)
     tables = [
         one if isinstance(one, int) else _address(one)
         for side in (source, target)
         for one in side[2]
     ]
-    functions = _for_any_length(device, n, real, forward, is_plain)
+    functions = _compile_for_any_length(device, n, real, forward, is_plain)
     arguments = [0, a, b, columns, *source[1], *target[1], *tables]
     return _call(kernel, length, source[0], target[0], arguments, functions, (source, target))
 
 
-def _copied_rows(
+def _plan_row_copies(
     device: Device,
     source: tuple[Array, Sequence[int], Sequence[Any]],
     target: tuple[Array, Sequence[int], Sequence[Any]],
@@ -229,8 +229,10 @@ def bind_products(
     size = n // 2 if is_half else n
     constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
     kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
-    turns, length = _roots(n, real), _length(size, real, "fft")
-    functions = [_for_any_length(device, size, real, forward)[0] for forward in (False, True)]
+    turns, length = _roots(n, real), _get_length(size, real, "fft")
+    functions = [
+        _compile_for_any_length(device, size, real, forward)[0] for forward in (False, True)
+    ]
     tables = [np.ascontiguousarray(table, np.int64) for _, table in (source, target)]
     shares = [number for one in tables for number in (len(one), _address(one))]
     kept = int(tables[0][:, 1].sum())
@@ -256,20 +258,20 @@ def _fixed(n: int) -> dict[str, Any]:
     """Return the constants of a length with a separate program."""
     if n not in _FIXED:
         return {}
-    return {"N": n, "RADICES": _radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
+    return {"N": n, "RADICES": _find_radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
 
 
-def _for_any_length(
+def _compile_for_any_length(
     device: Device, n: int, real: str, forward: bool, is_plain: bool = False
 ) -> list[Operation | None]:
     """Return a `TileTransform` and `TilePasses`; None if the kernel does not call it."""
-    if n in _FIXED or (is_plain and len(_radices(n)) <= 2):
+    if n in _FIXED or (is_plain and len(_find_radices(n)) <= 2):
         return [None, None]
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     header, name = "vector_fft_passes.hpp", "transform_passes"
     if not is_plain:
         header, name = "vector_fft_tile.hpp", "transform_whole_tile"
-        constants["CHIRP"] = not _radices(n)
+        constants["CHIRP"] = not _find_radices(n)
     call = device.kernel(header, name, **constants).bind(RowLaunch(1, 1))
     return [None, call] if is_plain else [call, None]
 
@@ -299,10 +301,10 @@ def _put_addresses(
     call: HostCall, table: np.ndarray, functions: Sequence[Operation | None]
 ) -> None:
     """Have the addresses of functions put at the end of a table once they are compiled."""
-    called = [one if isinstance(one, HostCall) else None for one in functions]
+    called = [function if isinstance(function, HostCall) else None for function in functions]
 
     def put() -> None:
-        table[-len(called) :] = [one.address if one else 0 for one in called]
+        table[-len(called) :] = [function.address if function else 0 for function in called]
 
     if any(called):
         call.fill_later(put)
@@ -324,7 +326,7 @@ def _kernel(
     """Return the kernel for transforms of `n` points, and the description of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     constants |= _fixed(period(kind, n)) | special
-    return device.kernel(f"vector_{name}.hpp", name, **constants), _length(n, real, kind)
+    return device.kernel(f"vector_{name}.hpp", name, **constants), _get_length(n, real, kind)
 
 
 class _Length:
@@ -333,17 +335,17 @@ class _Length:
     def __init__(self, points: int, real: str, kind: str) -> None:
         self._kept: list[np.ndarray] = []
         n = period(kind, points)
-        radices = _radices(n)
+        radices = _find_radices(n)
         if radices:
             entries = [*self._passes(n, radices, real), *[0] * 7]
         else:
-            by = next(m for m in itertools.count(2 * n - 1) if max(_primes(m)) <= 7)
-            tables = [self._keep(one) for one in _chirp(n, by, real)]
-            entries = [n, *[0] * 4, *self._passes(by, _radices(by), real), *tables]
+            by = next(m for m in itertools.count(2 * n - 1) if max(_find_primes(m)) <= 7)
+            tables = [self._keep(table) for table in _make_chirp(n, by, real)]
+            entries = [n, *[0] * 4, *self._passes(by, _find_radices(by), real), *tables]
         factors = [0, 0, 0]
         if kind != "fft":
             complex_type = np.result_type(real, np.complex64)
-            both = (one.astype(complex_type) for one in fourier_factors(kind, points))
+            both = (table.astype(complex_type) for table in fourier_factors(kind, points))
             factors = [points, *map(self._keep, both)]
         self.plan = np.array([*entries, *factors], np.int64)
 
@@ -365,11 +367,11 @@ class _Length:
 
 
 @functools.cache
-def _length(n: int, real: str, kind: str) -> _Length:
+def _get_length(n: int, real: str, kind: str) -> _Length:
     return _Length(n, real, kind)
 
 
-def _chirp(n: int, by: int, real: str) -> list[np.ndarray]:
+def _make_chirp(n: int, by: int, real: str) -> list[np.ndarray]:
     """Return the tables by which transforms of length `by` give one of another length."""
     k = np.arange(n, dtype=np.int64)
     # Angles of pi k^2 / n, by squares modulo 2 n.
@@ -386,13 +388,13 @@ def _roots(n: int, real: str) -> np.ndarray:
     return gpu_fft_launch.roots(n, real)
 
 
-def _radices(n: int) -> tuple[int, ...]:
+def _find_radices(n: int) -> tuple[int, ...]:
     """Return radices whose product is `n`, the smallest first; none if a prime is too large.
 
     They make few passes, and the first, which reads memory, is the lightest: on an EPYC of the
     fifth generation 128 rows take a tenth less time by 2 and 8 and 8 than in the reverse order.
     """
-    primes = _primes(n)
+    primes = _find_primes(n)
     if max(primes) > _LARGEST_RADIX:
         return ()
     odd, twos = [prime for prime in primes if prime > 2], primes.count(2)
@@ -402,7 +404,7 @@ def _radices(n: int) -> tuple[int, ...]:
     return tuple(sorted([*odd, *few, *[8] * eights])) or (1,)
 
 
-def _primes(n: int) -> list[int]:
+def _find_primes(n: int) -> list[int]:
     """Return the prime factors of a number, with their multiplicity; of 1, 1."""
     factors, prime = [], 2
     while n > 1:

@@ -108,10 +108,10 @@ class ExchangePlan:
         """
 
         def cut(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-            parts = ((one, one.box.start[0], one.box.stop[0]) for one in blocks)
+            parts = ((block, block.box.start[0], block.box.stop[0]) for block in blocks)
             return tuple(
-                _range(one, max(low, first) - first, min(high, last) - first)
-                for one, first, last in parts
+                _range(block, max(low, first) - first, min(high, last) - first)
+                for block, first, last in parts
                 if max(low, first) < min(high, last)
             )
 
@@ -131,6 +131,22 @@ class ExchangePlan:
         return sum(block.count for block in self.sends if block.peer != self.rank)
 
 
+def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:
+    blocks, offset = [], 0
+    for peer, box in parts:
+        if count := box.size:
+            blocks.append(Block(peer, box, offset, count))
+            offset += count
+    return tuple(blocks)
+
+
+def _range(block: Block, low: int, high: int) -> Block:
+    row = block.count // block.box.shape[0]
+    start, stop = block.box.start, block.box.stop
+    box = Box((start[0] + low, *start[1:]), (start[0] + high, *stop[1:]))
+    return Block(block.peer, box, block.offset + low * row, box.size)
+
+
 def part_of(array: Array, block: Block) -> Array:
     """Return the part of a flat packed array that a block describes."""
     return array[block.offset : block.offset + block.count]
@@ -143,12 +159,12 @@ def ranges_of(blocks: Iterable[Block]) -> list[tuple[int, int]]:
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges in order, with adjacent ranges joined."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for low, high in ranges:
-        if found and found[-1][1] == low:
-            low = found.pop()[0]
-        found.append((low, high))
-    return found
+        if result and result[-1][1] == low:
+            low = result.pop()[0]
+        result.append((low, high))
+    return result
 
 
 def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Array]:
@@ -176,22 +192,6 @@ def views_of_ranges(array: Array, ranges: Sequence[tuple[int, int]]) -> list[Arr
             views.append(array[low:high])
         first += count
     return views
-
-
-def _blocks(parts: Iterable[tuple[int, Box]]) -> tuple[Block, ...]:
-    blocks, offset = [], 0
-    for peer, box in parts:
-        if count := box.size:
-            blocks.append(Block(peer, box, offset, count))
-            offset += count
-    return tuple(blocks)
-
-
-def _range(block: Block, low: int, high: int) -> Block:
-    row = block.count // block.box.shape[0]
-    start, stop = block.box.start, block.box.stop
-    box = Box((start[0] + low, *start[1:]), (start[0] + high, *stop[1:]))
-    return Block(block.peer, box, block.offset + low * row, box.size)
 
 
 def members_of(nodes: Sequence[int]) -> list[list[int]]:

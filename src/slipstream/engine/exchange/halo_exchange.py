@@ -22,6 +22,11 @@ from slipstream.engine.exchange.transport_base import (
 )
 from slipstream.engine.schedule import StepGraph
 
+# Types of elements; half precision is only moved.
+_ELEMENTS = {**REAL_NAMES, "float16": "unsigned short"}
+# The numbers that one row of threads gathers for one neighbour.
+_ROW = 1024
+
 
 @dataclass(frozen=True)
 class HaloBox:
@@ -60,11 +65,11 @@ class HaloPlan:
         wide, along each axis, as the array.
         """
         # Halos are symmetric, so that a rank sends to the ranks from which it receives.
-        near = [peer for peer in _near(boxes, shape, widths, rank) if peer != rank]
+        near = [peer for peer in _find_neighbours(boxes, shape, widths, rank) if peer != rank]
 
         def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
             boxes_there = []
-            for source, target in _images(boxes[sender], boxes[receiver], shape, widths):
+            for source, target in _find_images(boxes[sender], boxes[receiver], shape, widths):
                 boxes_there.append(HaloBox(peer, source, target, offset))
                 offset += source.size
             return boxes_there
@@ -88,7 +93,7 @@ class HaloPlan:
         return cls(packed, sends, receives, tuple(between(rank, rank, rank, 0)))
 
 
-def _near(
+def _find_neighbours(
     boxes: Sequence[Box], shape: Sequence[int], widths: Sequence[int], rank: int
 ) -> list[int]:
     """Return the ranks that may have an image in the halo of one rank: few of thousands."""
@@ -107,7 +112,7 @@ def _near(
     return list(map(int, np.flatnonzero(is_near)))
 
 
-def _images(
+def _find_images(
     sender: Box, receiver: Box, shape: Sequence[int], widths: Sequence[int]
 ) -> list[tuple[Box, Box]]:
     """Return the parts of a box with images in the halo of another, and the images."""
@@ -172,8 +177,8 @@ class _ArrayHalo:
         alternating: bool,
     ) -> None:
         self._device, layout = device, layouts[plan.packed.rank]
-        sends = [_array_box(box, layouts[box.peer]) for box in plan.sends]
-        receives = [_array_box(box, layout) for box in plan.receives]
+        sends = [_make_array_box(box, layouts[box.peer]) for box in plan.sends]
+        receives = [_make_array_box(box, layout) for box in plan.receives]
         made = box_targets(transport, plan.packed, array, sends, receives, alternating)
         self._blocks, self._unpacking = made.blocks, made.unpacking
         own = [(array[layout.slices(b.source)], array[layout.slices(b.target)]) for b in plan.own]
@@ -201,14 +206,8 @@ class _ArrayHalo:
             )
 
 
-def _array_box(box: HaloBox, layout: PaddedBox) -> ArrayBox:
+def _make_array_box(box: HaloBox, layout: PaddedBox) -> ArrayBox:
     return ArrayBox(box.peer, box.offset, tuple(layout.shape), layout.slices(box.target))
-
-
-# Types of elements; half precision is only moved.
-_ELEMENTS = {**REAL_NAMES, "float16": "unsigned short"}
-# The numbers that one row of threads gathers for one neighbour.
-_ROW = 1024
 
 
 def swap_plan(counts: Mapping[int, int], rank: int) -> ExchangePlan:
@@ -265,7 +264,7 @@ class _Swap:
         self._targets = pack_targets(
             transport, plan, [(outgoing, self._incoming)], alternating=True
         )
-        self._gather = self._gathering(self._targets.blocks[0])
+        self._gather = self._bind_gathering(self._targets.blocks[0])
 
     def record(self, graph: StepGraph, places: Array, label: str) -> None:
         self._targets.record_open(graph, label)
@@ -294,7 +293,7 @@ class _Swap:
             launch, *arguments
         )
 
-    def _gathering(self, blocks: Mapping[int, Array]) -> Operation:
+    def _bind_gathering(self, blocks: Mapping[int, Array]) -> Operation:
         """Return the operation that stores the numbers for each neighbour in their places."""
         rows = [
             (

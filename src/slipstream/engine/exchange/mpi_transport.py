@@ -36,14 +36,18 @@ if TYPE_CHECKING:
 _TAGS = 32000
 # The number of polls between a waiting rank's checks for failures on other ranks.
 _LOOK = 16
-# The most messages in flight in each direction.
-PERSISTENT, FLYING = 512, 64
+# The most messages of an exchange that are persistent requests.
+PERSISTENT = 512
+# The most other messages in flight in each direction.
+FLYING = 64
 # Smaller blocks of an exchange join those of its other arrays, in one message to a peer. MPI
 # packs what its datatypes join: on two ranks of one node, five blocks of 15 KB took 21 us apart and
 # 40 us joined, and of 236 KB 110 and 653 us.
 JOINED_BYTES = 1 << 13
 # MPI counts the bytes of a collective's buffer in 32 bits.
 _MOST_BYTES = 2**31 - 1
+# The stages of a hierarchical exchange.
+STAGES = ("gather", "between", "scatter", "direct")
 
 
 class MpiTransport(Transport):
@@ -362,7 +366,7 @@ class _AllToAll(MpiExchange):
             most = self.largest if fits else _MOST_BYTES
             self.largest = self._transport.owner.allreduce(most, op=max)
         self._joins = len(self._staged) > len(self.arrays_by_message(0))
-        prepared = self._joined_message if self._joins else self._messages_by_array
+        prepared = self._make_joined_message if self._joins else self._list_messages_by_array
         arrays = zip(*self._staged, strict=True)
         sources, targets = (
             prepared(some, blocks)
@@ -370,14 +374,14 @@ class _AllToAll(MpiExchange):
         )
         self._messages = list(zip(sources, targets, strict=True))
 
-    def _messages_by_array(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+    def _list_messages_by_array(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
         counts, offsets = [0] * self._comm.size, [0] * self._comm.size
         for block in blocks:
             counts[block.peer] = block.count // self._unit
             offsets[block.peer] = block.offset // self._unit
         return [[array.view(np.uint8), (counts, offsets), self._type] for array in arrays]
 
-    def _joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
+    def _make_joined_message(self, arrays: Sequence[Array], blocks: list[Block]) -> list[Any]:
         size, itemsize = self._comm.size, arrays[0].itemsize
         counts, offsets, kinds = [0] * size, [0] * size, [self._byte] * size
         joined = self._kinds(arrays, blocks)
@@ -452,7 +456,6 @@ def mpi_takes_gpus() -> bool:
 
 # The elements that a rank sends to each rank of other nodes, and receives from them.
 Counts = tuple[dict[int, int], dict[int, int]]
-STAGES = ("gather", "between", "scatter", "direct")
 
 
 class Carriers:
@@ -516,17 +519,17 @@ class Legs:
         carried = carriers.carried_by(carriers.rank)
         out = {(rank, peer): n for rank, (to, _) in counts.items() for peer, n in to.items()}
         back = {(peer, rank): n for rank, (_, by) in counts.items() for peer, n in by.items()}
-        outgoing = [self._placed(members[here], members[node], out) for node in carried]
-        incoming = [self._placed(members[node], members[here], back) for node in carried]
+        outgoing = [self._place_in_relay(members[here], members[node], out) for node in carried]
+        incoming = [self._place_in_relay(members[node], members[here], back) for node in carried]
         for other in turn:
             nodes = carriers.carried_by(other)
             self._add(self.sends, "gather", other, False, self._packed(sends, nodes))
             self._add(self.receives, "scatter", other, False, self._packed(receives, nodes))
             gathered = [
-                place for places in outgoing for (by, _), place in places.items() if by == other
+                span for places in outgoing for (by, _), span in places.items() if by == other
             ]
             scattered = [
-                place for places in incoming for (_, to), place in places.items() if to == other
+                span for places in incoming for (_, to), span in places.items() if to == other
             ]
             self._add(self.receives, "gather", other, True, gathered)
             self._add(self.sends, "scatter", other, True, scattered)
@@ -539,7 +542,7 @@ class Legs:
             for block in near:
                 self._add(legs, "direct", block.peer, False, [(block.offset, block.count)])
 
-    def _placed(
+    def _place_in_relay(
         self, senders: Iterable[int], receivers: list[int], counts: dict[tuple[int, int], int]
     ) -> dict[tuple[int, int], tuple[int, int]]:
         """Return the places in the relay of elements from one node to another, by ranks."""
@@ -561,10 +564,10 @@ class Legs:
         legs: list[Leg], stage: str, peer: int, is_relayed: bool, ranges: list[tuple[int, int]]
     ) -> None:
         if ranges:
-            legs.append(Leg(stage, peer, is_relayed, _merged(ranges)))
+            legs.append(Leg(stage, peer, is_relayed, _merge_adjacent(ranges)))
 
 
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_adjacent(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges with adjacent ones joined."""
     merged = ranges[:1]
     for offset, length in ranges[1:]:
@@ -603,16 +606,16 @@ class _Aggregated(MpiExchange):
         dtype = self._staged[0][0].dtype
         # Ranks that only carry have no other array from which dependencies follow.
         self._scratch = [np.empty(legs.relay_size, dtype) for _ in self.pairs]
-        ranges = (one for leg in (*legs.sends, *legs.receives) for one in leg.ranges)
-        unit = max(1, math.gcd(*(number for one in ranges for number in one)))
+        ranges = (span for leg in (*legs.sends, *legs.receives) for span in leg.ranges)
+        unit = max(1, math.gcd(*(number for span in ranges for number in span)))
         element = self._byte.Create_contiguous(unit * dtype.itemsize)
         made: dict[tuple[str, bool], list[Any]] = {}
         for is_sent, some in ((False, legs.receives), (True, legs.sends)):
             for leg in some:
-                lengths, offsets = ([one[i] // unit for one in leg.ranges] for i in (1, 0))
+                lengths, offsets = ([span[i] // unit for span in leg.ranges] for i in (1, 0))
                 self._types.append(element.Create_indexed(lengths, offsets).Commit())
                 first = tag + STAGES.index(leg.stage) * len(self.pairs)
-                requests = self._persistent_of(leg, is_sent, self._types[-1], first)
+                requests = self._make_persistent(leg, is_sent, self._types[-1], first)
                 made.setdefault((leg.stage, is_sent), []).extend(requests)
         element.Free()
         self._requests = [request for requests in made.values() for request in requests]
@@ -623,7 +626,7 @@ class _Aggregated(MpiExchange):
         self._stages = [(expected[0], between + direct), (expected[1], scatter)]
         self._begun = len(self._stages)
 
-    def _persistent_of(self, leg: Leg, is_sent: bool, kind: Any, tag: int) -> Iterator[Any]:
+    def _make_persistent(self, leg: Leg, is_sent: bool, kind: Any, tag: int) -> Iterator[Any]:
         init = self._comm.Send_init if is_sent else self._comm.Recv_init
         packed = [pair[not is_sent] for pair in self._staged]
         arrays = self._scratch if leg.is_relayed else packed

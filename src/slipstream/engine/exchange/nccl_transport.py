@@ -47,7 +47,7 @@ class NcclTransport(Transport):
 
     def __init__(self, comm: OwnCommunicator, device: Device) -> None:
         super().__init__(device)
-        self.ranks = _communicator(comm, cast("CudaDevice", device))
+        self.ranks = _make_communicator(comm, cast("CudaDevice", device))
 
     @classmethod
     def lacks(cls, kind: str) -> str:
@@ -64,6 +64,27 @@ class NcclTransport(Transport):
     ) -> Exchange:
         self.ranks.connect({one.peer for one in (*plan.sends, *plan.receives)} - {plan.rank})
         return NcclExchange(self, plan, pairs, whole)
+
+
+def _make_communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
+    """Return the NCCL communicator of these ranks. Collective."""
+    from cupy.cuda import nccl
+
+    key = device, world_ranks(comm)
+    # All ranks must find it, or none: they may have been grouped differently before.
+    if comm.allreduce(int(key in _communicators)) == comm.size:
+        return _communicators[key]
+    name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
+    with device.context:
+        made = nccl.NcclCommunicator(comm.size, name, comm.rank)
+    _communicators[key] = ConnectedRanks(made, comm.size, device)
+    atexit.register(_abort_communicator, device, made)
+    return _communicators[key]
+
+
+def _abort_communicator(device: Device, comm: Any) -> None:
+    device.synchronize()
+    comm.abort()
 
 
 class NcclExchange(Exchange):
@@ -143,24 +164,3 @@ class ConnectedRanks:
 # for all graphs that captured its messages, and graphs may live as long as the process: so
 # communicators are never destroyed.
 _communicators: dict[tuple[Device, tuple[int, ...]], ConnectedRanks] = {}
-
-
-def _communicator(comm: Communicator, device: CudaDevice) -> ConnectedRanks:
-    """Return the NCCL communicator of these ranks. Collective."""
-    from cupy.cuda import nccl
-
-    key = device, world_ranks(comm)
-    # All ranks must find it, or none: they may have been grouped differently before.
-    if comm.allreduce(int(key in _communicators)) == comm.size:
-        return _communicators[key]
-    name = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
-    with device.context:
-        made = nccl.NcclCommunicator(comm.size, name, comm.rank)
-    _communicators[key] = ConnectedRanks(made, comm.size, device)
-    atexit.register(_leave, device, made)
-    return _communicators[key]
-
-
-def _leave(device: Device, comm: Any) -> None:
-    device.synchronize()
-    comm.abort()

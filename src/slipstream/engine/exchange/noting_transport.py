@@ -33,71 +33,76 @@ from slipstream.engine.exchange.transport_registry import GridTransports, RankPl
 from slipstream.engine.schedule import StepGraph
 
 
-def usual_transport(place: RankPlace, device: Device) -> str:
+def usual_transport(rank_place: RankPlace, device: Device) -> str:
     """Return the transport that `auto` selects if each rank has its own device (NVIDIA GPUs)."""
-    if place.is_one_node:
+    if rank_place.is_one_node:
         return "peer"
-    return _far_transport(device)
+    return _choose_far_transport(device)
 
 
-def _far_transport(device: Device) -> str:
+def _choose_far_transport(device: Device) -> str:
     return "mpi-p2p" if device.kind == "cpu" else "nccl"
 
 
 def noting_grid(
     name: str,
-    place: RankPlace,
+    rank_place: RankPlace,
     device: NotingDevice,
     wire: str | None = None,
     grid: tuple[int, int] | None = None,
 ) -> Transport | GridTransports | None:
     """Return the noting transport of slabs, or the transports along both axes of a grid."""
     if grid is None:
-        return noting_transport(name, place, device, wire)
-    along, across = (noting_transport(name, one, device, wire) for one in place.of_grid(grid))
+        return noting_transport(name, rank_place, device, wire)
+    along, across = (
+        noting_transport(name, axis_place, device, wire) for axis_place in rank_place.of_grid(grid)
+    )
     return GridTransports(along, across, device.lanes)
 
 
 def noting_transport(
-    name: str, place: RankPlace, device: NotingDevice, wire: str | None = None
+    name: str, rank_place: RankPlace, device: NotingDevice, wire: str | None = None
 ) -> Transport | None:
     """Return the noting transport of this name; None for a single rank."""
-    if place.ranks == 1 or name == "none":
+    if rank_place.ranks == 1 or name == "none":
         return None
     if wire is not None:
-        inner = noting_transport(name, place, device)
+        inner = noting_transport(name, rank_place, device)
         return inner and NarrowWire(inner, device, None, wire)
     if name == "auto":
-        name = usual_transport(place, device)
+        name = usual_transport(rank_place, device)
     if name == "peer":
-        return _noted_peers(place, device)
-    return _NotingTransport(name, place, device)
+        return _make_noted_peers(rank_place, device)
+    return _NotingTransport(name, rank_place, device)
 
 
 class _NotingTransport(Transport):
     """Exchanges by messages."""
 
-    def __init__(self, name: str, place: RankPlace, device: NotingDevice) -> None:
+    def __init__(self, name: str, rank_place: RankPlace, device: NotingDevice) -> None:
         super().__init__(device)
-        self.name, self.place, self._notes = name, place, device
+        self.name, self.rank_place, self._notes = name, rank_place, device
         self._is_staged = device.kind != "cpu" and name in ("mpi", "mpi-p2p", "mpi-hierarchical")
         self._staging: dict[tuple[int, int], Array] = {}
         self._carriers: Carriers | None = None
         if name == "mpi-hierarchical":
-            nodes = [place.number(rank) // place.ranks_of_node for rank in range(place.ranks)]
+            nodes = [
+                rank_place.number(rank) // rank_place.ranks_of_node
+                for rank in range(rank_place.ranks)
+            ]
             # Not all nodes have ranks of one axis of a process grid.
             numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
-            self._carriers = Carriers([numbers[node] for node in nodes], place.rank)
+            self._carriers = Carriers([numbers[node] for node in nodes], rank_place.rank)
 
     def prepare(
         self, plan: ExchangePlan, pairs: Sequence[tuple[Any, Any]], whole: bool = False
     ) -> Exchange:
         if self.name == "nccl":
             group = _NotedGroup(self.device, plan, pairs, whole)
-            group.place = self.place
+            group.rank_place = self.rank_place
             return group
         exchange = _NotedMessages(self.device, plan, pairs, whole, self.staging)
-        exchange.place = self.place
+        exchange.rank_place = self.rank_place
         exchange.is_collective = self.name in ("mpi", "mpi-device")
         exchange.in_host_memory = self.device.kind == "cpu" or self._is_staged
         if self._carriers is not None:
@@ -117,7 +122,7 @@ class _NotingTransport(Transport):
 class _NotedMessages(MessageExchange):
     """Messages that are never sent."""
 
-    place: RankPlace
+    rank_place: RankPlace
     _legs: list[Leg] | None = None
 
     def aggregate(self, carriers: Carriers, device: NotingDevice) -> None:
@@ -135,7 +140,7 @@ class _NotedMessages(MessageExchange):
             messages = super().messages()
         else:
             messages = self._messages_of((leg.peer, leg.elements()) for leg in self._legs)
-        return [(self.place.number(peer), size) for peer, size in messages]
+        return [(self.rank_place.number(peer), size) for peer, size in messages]
 
     @property
     def relayed_bytes(self) -> int:
@@ -148,10 +153,10 @@ class _NotedMessages(MessageExchange):
 class _NotedGroup(Exchange):
     """Messages from device to device, as one node of the device; also its operation."""
 
-    place: RankPlace
+    rank_place: RankPlace
 
     def messages(self) -> list[tuple[int, int]]:
-        return [(self.place.number(peer), size) for peer, size in super().messages()]
+        return [(self.rank_place.number(peer), size) for peer, size in super().messages()]
 
     def _record_messages(self, graph: StepGraph, label: str) -> None:
         if not self.sends and not self.receives:
@@ -181,27 +186,27 @@ class _NotedGroup(Exchange):
 class _Flags:
     """Flags of all ranks; this rank does not see the flags of other nodes."""
 
-    def __init__(self, place: RankPlace, device: NotingDevice) -> None:
-        self.memories: list[Any] = [None] * place.ranks
-        for rank in range(place.ranks):
-            if rank == place.rank:
+    def __init__(self, rank_place: RankPlace, device: NotingDevice) -> None:
+        self.memories: list[Any] = [None] * rank_place.ranks
+        for rank in range(rank_place.ranks):
+            if rank == rank_place.rank:
                 self.memories[rank] = device.empty((8 * FLAGS,), np.uint8)
-            elif place.is_near(rank):
-                owner = place.number(rank)
+            elif rank_place.is_near(rank):
+                owner = rank_place.number(rank)
                 self.memories[rank] = device.memory.empty((8 * FLAGS,), np.uint8, HOST, owner)
 
 
 class _NotedSharedArrays:
     """Memory of the ranks of a node, as `SharedArrays`."""
 
-    def __init__(self, place: RankPlace, device: NotingDevice) -> None:
-        self._place, self._device = place, device
-        self.near = [place.is_near(rank) for rank in range(place.ranks)]
-        self.everywhere = place.is_one_node
+    def __init__(self, rank_place: RankPlace, device: NotingDevice) -> None:
+        self._rank_place, self._device = rank_place, device
+        self.near = [rank_place.is_near(rank) for rank in range(rank_place.ranks)]
+        self.everywhere = rank_place.is_one_node
         self.new_flags(None)
 
     def new_flags(self, comm: Any) -> None:
-        self.flags, self.flags_used = _Flags(self._place, self._device), 0
+        self.flags, self.flags_used = _Flags(self._rank_place, self._device), 0
 
     def empty(self, comm: Any, shape: Sequence[int], dtype: Any) -> Array:
         size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -219,7 +224,7 @@ class _NotedSharedArrays:
                 block.peer: part_of(target, own_blocks[block.peer])
                 if block.peer in own_blocks
                 else memory.empty(
-                    (block.count,), target.dtype, PEER, self._place.number(block.peer)
+                    (block.count,), target.dtype, PEER, self._rank_place.number(block.peer)
                 )
                 for block in plan.sends
             }
@@ -239,9 +244,9 @@ class _SilentComm:
         return 0
 
 
-def _noted_peers(place: RankPlace, device: NotingDevice) -> Transport:
+def _make_noted_peers(rank_place: RankPlace, device: NotingDevice) -> Transport:
     """Return the transport itself, with other ranks' memory as addresses only."""
-    comm: Any = _SilentComm(place.rank, place.ranks)
-    memory = cast(Any, _NotedSharedArrays(place, device))
-    far = _far_transport(device)
-    return PeerTransport(comm, device, memory, lambda: _NotingTransport(far, place, device))
+    comm: Any = _SilentComm(rank_place.rank, rank_place.ranks)
+    memory = cast(Any, _NotedSharedArrays(rank_place, device))
+    far = _choose_far_transport(device)
+    return PeerTransport(comm, device, memory, lambda: _NotingTransport(far, rank_place, device))

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 # Parts of a box of global indices, each with the array of its shape that holds it.
 Views = list[tuple[Box, Array]]
+# Rows are along the last axis, or along the longest one if the last has fewer elements than this.
+_SHORT = 8
+# The seconds to wait for a message that another rank is known to have sent.
+_ON_ITS_WAY = 1.0
+# The seconds between two looks for it.
+_PAUSE = 1e-4
 
 
 class PackTargets:
@@ -84,7 +90,7 @@ def pack_targets(
     Pairs (source, target) are as for `Transport.prepare`; sources may be from
     `Transport.pack_buffer`, unless `store` is False, which packs blocks even if they could be
     stored. In `alternating` exchanges two sets of targets take turns, and all neighbours take part
-    in each: a rank's blocks then imply that it no longer uses the previous targets, and need no
+    in each: a rank's blocks then imply that it has finished with the previous targets, without a
     handshake.
     """
     if transport is None:
@@ -200,10 +206,6 @@ def packed_blocks(
         where.update((block.peer, part_of(target.reshape(-1), block)) for block in own_blocks)
         blocks.append(where)
     return blocks
-
-
-# Rows are along the last axis, or along the longest one if the last has fewer elements than this.
-_SHORT = 8
 
 
 def copy_boxes(device: Device, pairs: Sequence[tuple[Array, Array]]) -> Operation:
@@ -372,11 +374,6 @@ class Transport(ABC):
     def give_up(self, failure: BaseException) -> None:
         """Note that a step with an exchange of this transport has failed; notify the others."""
         return
-
-
-# The seconds to wait for a message that another rank is known to have sent.
-_ON_ITS_WAY = 1.0
-_PAUSE = 1e-4
 
 
 class FailureNotice:

@@ -23,6 +23,20 @@ T = TypeVar("T")
 
 # The variable that makes one machine count as several nodes.
 RANKS_PER_NODE = "SLIPSTREAM_RANKS_PER_NODE"
+# By name: module in this package, and class.
+TRANSPORTS = {
+    "peer": ("peer_transport", "PeerTransport"),
+    "nccl": ("nccl_transport", "NcclTransport"),
+    "mpi-p2p": ("mpi_transport", "MpiPointToPoint"),
+    "mpi": ("mpi_transport", "MpiAllToAll"),
+    "mpi-hierarchical": ("mpi_transport", "MpiHierarchical"),
+    "mpi-device-p2p": ("mpi_transport", "MpiDevicePointToPoint"),
+    "mpi-device": ("mpi_transport", "MpiDeviceAllToAll"),
+}
+# The candidates of "auto", which selects the first usable one; some are for one node only.
+AUTOMATIC = ("peer", "nccl", "mpi-p2p")
+# The largest message between two ranks, in bytes, for which aggregation may be faster.
+_SMALL = 16 << 10
 
 
 def world_ranks(comm: Communicator) -> tuple[int, ...]:
@@ -60,7 +74,7 @@ class RankPlace:
     """The number of this rank, the number of ranks, and the number of ranks on a node.
 
     If these are some of the ranks of a process grid, they are ranks `first`, ``first + apart`` ...
-    of all, of which `ranks_of_node` consecutive ones share a node.
+    of all; `ranks_of_node` consecutive ranks share a node.
     """
 
     rank: int
@@ -172,22 +186,6 @@ class GridTransports:
         return max((one.relative_error(comm) for one in both if one is not None), default=0.0)
 
 
-# By name: module in this package, and class.
-TRANSPORTS = {
-    "peer": ("peer_transport", "PeerTransport"),
-    "nccl": ("nccl_transport", "NcclTransport"),
-    "mpi-p2p": ("mpi_transport", "MpiPointToPoint"),
-    "mpi": ("mpi_transport", "MpiAllToAll"),
-    "mpi-hierarchical": ("mpi_transport", "MpiHierarchical"),
-    "mpi-device-p2p": ("mpi_transport", "MpiDevicePointToPoint"),
-    "mpi-device": ("mpi_transport", "MpiDeviceAllToAll"),
-}
-# The candidates of "auto", which selects the first usable one; some are for one node only.
-AUTOMATIC = ("peer", "nccl", "mpi-p2p")
-# The largest message between two ranks, in bytes, for which aggregation may be faster.
-_SMALL = 16 << 10
-
-
 class _RankFacts(NamedTuple):
     kind: str
     identity: str
@@ -197,10 +195,10 @@ class _RankFacts(NamedTuple):
 def transport_class(name: str) -> type[Transport]:
     """Return the class of a transport, importing its module."""
     module, attribute = TRANSPORTS[name]
-    found: type[Transport] = getattr(
+    result: type[Transport] = getattr(
         import_module(f"slipstream.engine.exchange.{module}"), attribute
     )
-    return found
+    return result
 
 
 def names_on(kind: str) -> list[str]:
@@ -224,10 +222,10 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     if comm is None or comm.size == 1:
         return "none"
     if name == "auto":
-        return _automatic(comm, device, one_node(comm))
-    problem = _problems([name], comm, device)[name]
+        return _choose_automatic(comm, device, one_node(comm))
+    problem = _find_problems([name], comm, device)[name]
     if problem:
-        problems = _problems(TRANSPORTS, comm, device)
+        problems = _find_problems(TRANSPORTS, comm, device)
         usable = [other for other in TRANSPORTS if not problems[other]]
         raise InputError(f"transport {name!r} {problem}; accepted here: auto, {', '.join(usable)}")
     return name
@@ -240,7 +238,7 @@ def can_aggregate(comm: Communicator) -> bool:
 
 def transports_to_try(comm: Communicator, device: Device, message: float) -> list[str]:
     """Return the transports worth measuring for messages of a size in bytes. Collective."""
-    problems = _problems(TRANSPORTS, comm, device)
+    problems = _find_problems(TRANSPORTS, comm, device)
     aggregated = can_aggregate(comm) and message <= _SMALL
     return [
         name
@@ -292,21 +290,21 @@ def make_grid_transports(
 def make_far_transport(comm: OwnCommunicator, device: Device) -> Transport:
     """Make the transport between ranks that share no memory. Collective."""
     # On one node there are hardly any, so a transport without much setup is enough.
-    name = "mpi-p2p" if one_node(comm) else _automatic(comm, device, False)
+    name = "mpi-p2p" if one_node(comm) else _choose_automatic(comm, device, False)
     return transport_class(name).make(comm, device)
 
 
-def _automatic(comm: Communicator, device: Device, is_one_node: bool) -> str:
+def _choose_automatic(comm: Communicator, device: Device, is_one_node: bool) -> str:
     # One by one: transports after the first usable one are not imported.
     for name in AUTOMATIC:
         reaches_all = is_one_node or not transport_class(name).within_node
-        if reaches_all and not _problems([name], comm, device)[name]:
+        if reaches_all and not _find_problems([name], comm, device)[name]:
             return name
     raise RuntimeError("no transport is usable, though MPI's messages always are")
 
 
-def _problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
-    """Return why each transport is unusable for these ranks, "" if it is usable. Collective."""
+def _find_problems(names: Iterable[str], comm: Communicator, device: Device) -> dict[str, str]:
+    """Return the faults of transports for these ranks by name, "" if usable. Collective."""
     classes = {name: transport_class(name) for name in names}
     lacks = {name: one.lacks(device.kind) for name, one in classes.items()}
     ranks = comm.allgather(_RankFacts(device.kind, device.identity, lacks))

@@ -25,6 +25,9 @@ from slipstream.engine.fft.slab_layout import KxRange, PlaneGeometry, SlabGeomet
 from slipstream.engine.outofcore.tile_slots import HostDeviceCopier, Slot, aligned
 from slipstream.engine.schedule import StepGraph
 
+# The number of groups of tiles that are exchanged at the same time.
+_AT_ONCE = 2
+
 
 def padded_row(count: int) -> int:
     """Return the length of a row of `count` points in real numbers, in the memory of its modes."""
@@ -46,7 +49,7 @@ def has_padding(points: Array, modes: Array) -> bool:
 def placed_points(slot: Slot[Any], shape: tuple[int, ...], dtype: np.dtype, padded: bool) -> Array:
     """Return the view of a slot for some points, perhaps in padded rows."""
     *outer, nx = shape
-    return slot.place((*outer, padded_row(nx) if padded else nx), dtype)[..., :nx]
+    return slot.allocate((*outer, padded_row(nx) if padded else nx), dtype)[..., :nx]
 
 
 def crossing(target: Any, source: Any, padded: bool) -> tuple[Any, Any]:
@@ -62,10 +65,6 @@ def whole_rows(points: Any) -> Any:
     import cupy
 
     return cupy.lib.stride_tricks.as_strided(points, stored, points.strides)
-
-
-# The number of groups of tiles that are exchanged at the same time.
-_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class _Groups:
     def __init__(self, groups: Sequence[Sequence[_Group]], forward: bool) -> None:
         self._groups = groups
         places = [(kx, number) for kx, one in enumerate(groups) for number in range(len(one))]
-        self._order = sorted(places, key=lambda place: place[::-1]) if forward else places
+        self._order = sorted(places, key=lambda group: group[::-1]) if forward else places
         # The number of complete groups of each range, and of exchanged groups of all ranges.
         self._complete, self._closed = [0] * len(groups), 0
 
@@ -203,11 +202,11 @@ class DeviceExchanges:
             groups = [
                 [
                     self._group(
-                        kx_range.geometry, last, plan, buffers[number % _AT_ONCE], own, forward
+                        kx_range.geometry, last, plan, buffers[number % _AT_ONCE], arrays, forward
                     )
                     for number, (last, plan) in enumerate(self._plans(kx_range, forward, tiles))
                 ]
-                for kx_range, buffers, own in (
+                for kx_range, buffers, arrays in (
                     (kx_range, self.buffers[kx], (planes[kx][field], columns[kx][field]))
                     for kx, kx_range in enumerate(self._geometry.ranges)
                 )
@@ -253,9 +252,11 @@ class DeviceExchanges:
             arrivals.append((target, part_of(received, block).reshape(block.box.shape)))
         return _Group(last, pack_targets(self.transport, plan, [(sent, received)]), arrivals)
 
-    def _plans(self, one: KxRange, forward: bool, tiles: int) -> Iterator[tuple[int, ExchangePlan]]:
+    def _plans(
+        self, kx_range: KxRange, forward: bool, tiles: int
+    ) -> Iterator[tuple[int, ExchangePlan]]:
         """Yield the end of each group of this rank, and its exchange."""
-        g = one.geometry
+        g = kx_range.geometry
         ends, axis = (g.plane_boxes, g.column_boxes), 0 if forward else 1
         sources, targets = ends if forward else ends[::-1]
         for number in range(-(-tiles // self._together)):
@@ -263,7 +264,7 @@ class DeviceExchanges:
             for box in sources:
                 length = box.shape[axis]
                 step = max(1, -(-length // tiles)) * self._together
-                low, high = (min(length, place * step) for place in (number, number + 1))
+                low, high = (min(length, group * step) for group in (number, number + 1))
                 start = box.start[axis]
                 boxes.append(box.with_range(axis, start + low, start + high))
             last = boxes[g.rank].stop[axis] - sources[g.rank].start[axis]

@@ -73,6 +73,11 @@ def redistribute(array: Array, source: Boxes, target: Boxes, comm: Comm = None) 
     return _back(result.reshape(*leading, *after[rank].shape), array)
 
 
+def _with_leading(box: Box, leading: tuple[int, ...]) -> Box:
+    count = leading if box.size else (0,) * len(leading)
+    return Box((*(0,) * len(leading), *box.start), (*count, *box.stop))
+
+
 @collectively
 def with_halo(
     array: Array,
@@ -116,14 +121,14 @@ def with_halo(
         all_boxes = checked_boxes(boxes, None, ranks, "boxes")
         shape = shape_covered(all_boxes)
         reach = _for_each_axis("widths", widths, shape)
-        if not all(isinstance(one, int | np.integer) and one >= 0 for one in reach) or any(
-            one > n for one, n in zip(reach, shape, strict=True)
+        if not all(isinstance(width, int | np.integer) and width >= 0 for width in reach) or any(
+            width > n for width, n in zip(reach, shape, strict=True)
         ):
             raise InputError(
                 f"widths {widths!r}; accepted: whole numbers from 0 to the points of each axis, "
                 f"{shape}"
             )
-        ends = tuple(bool(one) for one in _for_each_axis("periodic", periodic, shape))
+        ends = tuple(bool(wraps) for wraps in _for_each_axis("periodic", periodic, shape))
         local = part_of_rank(array, all_boxes[rank])
         try:
             np.full((), fill, local.dtype)
@@ -170,6 +175,13 @@ def with_halo(
             for piece, values in zip(pieces, incoming[peer], strict=True):
                 result[(..., *piece.target.slices(grown))] = values
     return _back(result, array)
+
+
+def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    values = tuple(value) if np.iterable(value) else (value,) * len(shape)
+    if len(values) != len(shape):
+        raise InputError(f"{name} {value!r}; accepted: one, or one for each of {len(shape)} axes")
+    return values
 
 
 def section(
@@ -226,7 +238,7 @@ def section(
     kept = [axis for axis, entry in enumerate(indices) if isinstance(entry, slice)]
     if not kept:
         raise InputError(f"index {index!r} is a single point; accepted: at least one slice")
-    parts = [_section_of(box, ranges) for box in all_boxes]
+    parts = [_intersect_section(box, ranges) for box in all_boxes]
     slices = [
         slice(points.start - low, points.stop - low, points.step) if points else slice(0)
         for points, low in zip(parts[rank][1], all_boxes[rank].start, strict=True)
@@ -242,7 +254,7 @@ def section(
     return view.reshape(*leading, *sections[rank].shape), sections
 
 
-def _section_of(box: Box, ranges: Sequence[range]) -> tuple[Box, list[range]]:
+def _intersect_section(box: Box, ranges: Sequence[range]) -> tuple[Box, list[range]]:
     """Return a box's part of a section, in indices of the section and of the whole array."""
     start, stop = [], []
     for points, low, high in zip(ranges, box.start, box.stop, strict=True):
@@ -269,18 +281,6 @@ def part_of_rank(array: Array, box: Box) -> np.ndarray:
     if host.dtype.hasobject:
         raise InputError(f"array is of type {host.dtype}; accepted: numbers")
     return np.asarray(host)
-
-
-def _with_leading(box: Box, leading: tuple[int, ...]) -> Box:
-    count = leading if box.size else (0,) * len(leading)
-    return Box((*(0,) * len(leading), *box.start), (*count, *box.stop))
-
-
-def _for_each_axis(name: str, value: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    given = tuple(value) if np.iterable(value) else (value,) * len(shape)
-    if len(given) != len(shape):
-        raise InputError(f"{name} {value!r}; accepted: one, or one for each of {len(shape)} axes")
-    return given
 
 
 def _back(result: np.ndarray, like: Array) -> Array:

@@ -45,13 +45,13 @@ Kind = Literal["fft", "dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "d
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _announces_refusals(method: Method) -> Method:
+def _announce_refusals(method: Method) -> Method:
     """Announce to the other ranks that a collective method refuses its arguments."""
 
     @functools.wraps(method)
     def call(self: DistributedFFT, *arguments: Any, **options: Any) -> Any:
         try:
-            self._opened()
+            self._get_plan()
             return method(self, *arguments, **options)
         except InputError as failure:
             # The other ranks may know of the failure, or fail themselves.
@@ -59,7 +59,7 @@ def _announces_refusals(method: Method) -> Method:
             if self._door is not None and not is_known:
                 with self._turns:
                     self._door.begun += 1
-                    self._announce(failure)
+                    self._announce_refusal(failure)
             raise
 
     return call  # type: ignore[return-value]
@@ -301,10 +301,10 @@ class DistributedFFT(KnownAttributes):
 
     def __reduce__(self) -> tuple[Callable[..., DistributedFFT], tuple[Any, ...]]:
         # Only the arguments are pickled: loading a plan is collective, like making it.
-        self._opened()
+        self._get_plan()
         return _made_again, (self._asked, self.device.kind, _name_of(self._comm))
 
-    @_announces_refusals
+    @_announce_refusals
     def like(self, **changes: Any) -> DistributedFFT:
         """Return another plan with some arguments changed. Collective.
 
@@ -318,7 +318,7 @@ class DistributedFFT(KnownAttributes):
         DistributedFFT
             Calls of both plans, asynchronous ones included, take turns.
         """
-        self._opened()
+        self._get_plan()
         with together(self._comm):
             unknown = sorted(set(changes) - set(self._asked))
             if unknown:
@@ -327,7 +327,7 @@ class DistributedFFT(KnownAttributes):
         made._turns = self._turns
         return made
 
-    @_announces_refusals
+    @_announce_refusals
     def padded(self, padding: str | float | Sequence[float] = "3/2") -> DistributedFFT:
         """Return a plan between the modes of this one and more points. Collective.
 
@@ -359,7 +359,7 @@ class DistributedFFT(KnownAttributes):
 
         ``fft.component.forward(u[1], out=u_hat[1])`` transforms the second field.
         """
-        self._opened()
+        self._get_plan()
         if self.arguments.fields == 1:
             return self
         if self._component is None:
@@ -393,24 +393,24 @@ class DistributedFFT(KnownAttributes):
     @property
     def streamed(self) -> StreamedPlan | None:
         """The passes of a transform whose arrays are not on the device; None if they are."""
-        plan = self._opened()
+        plan = self._get_plan()
         return None if plan.residency == "device" else cast("StreamedPlan", plan)
 
     @property
     def exchanges(self) -> int:
         """Number of redistributions of the data in one transform."""
-        return self._opened().exchanges
+        return self._get_plan().exchanges
 
     @property
     def transport(self) -> str:
         """Name of the transport, "none" if there is nothing to exchange."""
-        transport = self._opened().transport
+        transport = self._get_plan().transport
         return transport.name if transport else "none"
 
     @property
     def wire_bytes(self) -> int:
         """Bytes that leave this rank in one transform."""
-        return self._opened().wire_bytes
+        return self._get_plan().wire_bytes
 
     @property
     def allocated_bytes(self) -> dict[str, int]:
@@ -419,7 +419,7 @@ class DistributedFFT(KnownAttributes):
         Memory of a CPU is on the "host". Users' arrays, including those from `empty_input`, and the
         internal memory of libraries do not count.
         """
-        self._opened()
+        self._get_plan()
         return self._meter.total()
 
     @property
@@ -449,7 +449,7 @@ class DistributedFFT(KnownAttributes):
         -------
         list of numpy.ndarray
         """
-        self._opened()
+        self._get_plan()
         return spectral_operations.wavenumbers(self.arguments, self.output_box, lengths)
 
     def points(self, lengths: Lengths = None) -> list[np.ndarray]:
@@ -459,7 +459,7 @@ class DistributedFFT(KnownAttributes):
         sines they depend on the type: "dct1" includes both ends, "dst1" excludes them, "dct2" and
         "dst2" begin half a spacing from either end.
         """
-        self._opened()
+        self._get_plan()
         return spectral_operations.points(self.arguments, self.input_box, lengths)
 
     def derivative(
@@ -484,11 +484,11 @@ class DistributedFFT(KnownAttributes):
         array
             This rank's modes. Odd derivatives of Nyquist modes are zero.
         """
-        self._opened()
+        self._get_plan()
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.derivative(self, u_hat, axis, order, lengths)
 
-    @_announces_refusals
+    @_announce_refusals
     def product(self, *modes: Any) -> npt.NDArray[Any]:
         """Return the modes of the product of some fields, multiplied at the points. Collective.
 
@@ -497,7 +497,7 @@ class DistributedFFT(KnownAttributes):
         """
         return spectral_operations.product(self, *modes)
 
-    @_announces_refusals
+    @_announce_refusals
     def convolve(self, u: Any, v: Any) -> npt.NDArray[Any]:
         """Return the periodic convolution of two fields, ``sum_m u[m] v[n - m]``. Collective.
 
@@ -505,7 +505,7 @@ class DistributedFFT(KnownAttributes):
         """
         return spectral_operations.convolution(self, u, v)
 
-    @_announces_refusals
+    @_announce_refusals
     def forward_adjoint(self, u_hat: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `forward`, applied to modes. Collective.
 
@@ -516,7 +516,7 @@ class DistributedFFT(KnownAttributes):
         u_hat = self._arrays.checked(u_hat, "output", "u_hat")
         return spectral_operations.forward_adjoint(self, u_hat)
 
-    @_announces_refusals
+    @_announce_refusals
     def backward_adjoint(self, u: Any) -> npt.NDArray[Any]:
         """Return the adjoint of `backward`, applied to points, as `forward_adjoint`. Collective."""
         u = self._arrays.checked(u, "input", "u")
@@ -524,12 +524,12 @@ class DistributedFFT(KnownAttributes):
 
     def empty_input(self) -> npt.NDArray[Any]:
         """Return an uninitialised physical array of this rank, with a batch axis if fields > 1."""
-        self._opened()
+        self._get_plan()
         return self._arrays.empty("input")
 
     def empty_output(self) -> npt.NDArray[Any]:
         """Return an uninitialised spectral array of this rank, with a batch axis if fields > 1."""
-        self._opened()
+        self._get_plan()
         return self._arrays.empty("output")
 
     def empty_in_place(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -538,12 +538,12 @@ class DistributedFFT(KnownAttributes):
         `forward` and `backward` between them are in place. The rows of a real physical array are
         padded, as in FFTW, so it is not contiguous; a GPU copies it first.
         """
-        self._opened()
+        self._get_plan()
         return self._arrays.in_place()
 
     def remember(self, *arrays: Any) -> None:
         """Use arrays of another plan in place from the first call on, as if from `empty_input`."""
-        self._opened()
+        self._get_plan()
         for array in arrays:
             self._arrays.note(array)
 
@@ -612,7 +612,7 @@ class DistributedFFT(KnownAttributes):
         """
         return self._run(False, u_hat, out, stream)
 
-    @_announces_refusals
+    @_announce_refusals
     def forward_async(self, u: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform physical to spectral space, and return immediately. Collective.
 
@@ -626,21 +626,21 @@ class DistributedFFT(KnownAttributes):
         PendingTransform
             Its `wait` returns the result; its `done` does not wait.
         """
-        return self._begin(True, u, out, stream)
+        return self._begin_transform(True, u, out, stream)
 
-    @_announces_refusals
+    @_announce_refusals
     def backward_async(self, u_hat: Any, out: Any = None, stream: Any = None) -> PendingTransform:
         """Begin to transform spectral to physical space; see `forward_async`. Collective."""
-        return self._begin(False, u_hat, out, stream)
+        return self._begin_transform(False, u_hat, out, stream)
 
-    @_announces_refusals
+    @_announce_refusals
     def profile(self, u: Any, u_hat: Any) -> dict[str, Timeline]:
         """Transform `u` to `u_hat` and back; return the timeline of all operations. Collective.
 
         Both arrays are overwritten.
         """
         timelines = {}
-        self._opened()
+        self._get_plan()
         for array, side, name in ((u, "input", "u"), (u_hat, "output", "u_hat")):
             self._arrays.checked(array, side, name)
         for name, source, target in (("forward", u, u_hat), ("backward", u_hat, u)):
@@ -648,7 +648,7 @@ class DistributedFFT(KnownAttributes):
             timelines[name] = self._profiled
         return timelines
 
-    @_announces_refusals
+    @_announce_refusals
     def wire_error(self) -> float:
         """Return the relative error that the narrow wire made in the last transforms. Collective.
 
@@ -656,13 +656,13 @@ class DistributedFFT(KnownAttributes):
         exchanges of the last forward and backward transform; 0 without a narrow wire, and 1 if all
         numbers were too small for it.
         """
-        transport = self._opened().transport
+        transport = self._get_plan().transport
         self.device.synchronize()
         return transport.relative_error(self._comm) if transport else 0.0
 
     def describe(self) -> str:
         """Return a description of this plan, in lines for users."""
-        a, plan = self.arguments, self._opened()
+        a, plan = self.arguments, self._get_plan()
         lines = [
             f"{_product(a.shape)} {a.dtype.name} to "
             f"{_product(a.spectral_shape)} {a.spectral_dtype.name}, "
@@ -715,21 +715,23 @@ class DistributedFFT(KnownAttributes):
                     self._arrays.copy(out, step_output, stream or self.device.default_stream)
                 return users_out
             except InputError as failure:
-                self._announce(failure)  # usually on all ranks: then the plan stays usable
+                self._announce_refusal(failure)  # usually on all ranks: then the plan stays usable
                 raise
             except BaseException as failure:
                 if self._transport:
                     self._transport.give_up(failure)
                 raise
 
-    def _announce(self, failure: InputError) -> None:
+    def _announce_refusal(self, failure: InputError) -> None:
         """Announce to the ranks in the present call that this rank has refused it."""
         if self._door is not None:
             failure.is_told = True  # type: ignore[attr-defined]
             self._door.refuse_call(failure)
 
-    def _begin(self, forward: bool, source: Any, out: Any, stream: Any) -> PendingTransform:
-        self._opened()
+    def _begin_transform(
+        self, forward: bool, source: Any, out: Any, stream: Any
+    ) -> PendingTransform:
+        self._get_plan()
         arrays, sides = self._arrays, ("input", "output") if forward else ("output", "input")
         name = "u" if forward else "u_hat"
         source = arrays.checked(source, sides[0], name)
@@ -751,23 +753,26 @@ class DistributedFFT(KnownAttributes):
         The user's arrays are used in place if possible; else the plan's arrays are, and the source
         is copied.
         """
-        plan, arrays = self._opened(), self._arrays
+        plan, arrays = self._get_plan(), self._arrays
         name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
         source = arrays.checked(source, sides[0], name)
         out = None if out is None else arrays.checked(out, sides[1], "out")
-        step_input = source if arrays.usable(source) else arrays.own(sides[0])
+        step_input = source if arrays.usable(source) else arrays.get_plan_array(sides[0])
         if out is None and self.residency == "disk":
             out = arrays.empty(sides[1])
         in_place = out is not None and arrays.usable(out)
-        step_output = out if in_place else arrays.own(sides[1])
+        step_output = out if in_place else arrays.get_plan_array(sides[1])
         if step_input is source and step_output is out:
             points, modes = (source, out) if forward else (out, source)
             if not arrays.apart(points, modes):
-                step_output = arrays.own(sides[1])
+                step_output = arrays.get_plan_array(sides[1])
         steps = self._steps[forward]
         step = steps.find(step_input, step_output)
         if step is None and not steps.has_room():
-            step_input, step_output = arrays.own(sides[0]), arrays.own(sides[1])
+            step_input, step_output = (
+                arrays.get_plan_array(sides[0]),
+                arrays.get_plan_array(sides[1]),
+            )
             step = steps.find(step_input, step_output)
         if step is None:
             graph = StepGraph(self.device)
@@ -784,7 +789,7 @@ class DistributedFFT(KnownAttributes):
             arrays.copy(step_input, source, stream or self.device.default_stream)
         return step, step_output, out
 
-    def _opened(self) -> Plan:
+    def _get_plan(self) -> Plan:
         if self._plan is None:
             raise InputError("this plan is closed; make another one")
         return self._plan

@@ -35,12 +35,24 @@ Boxes = tuple[Box, ...] | GridBoxes
 
 # Fields and three axes: arrays with more axes have too many grids to try them all.
 _SEARCHED_AXES = 4
-
 # The cost of a message in elements: a microsecond of a network.
 _MESSAGE = 1024
-
-# Bricks to a pencil, two more pencils, and bricks again.
+# The most exchanges of a route: bricks to a pencil, two more pencils, and bricks again.
 _MOST_EXCHANGES = 4
+# The type of the inverse of a cosine or sine transform, by type.
+_INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
+# Accepted layouts of a transform.
+LAYOUTS = ("slab", "pencil", "root")
+# Accepted orders of modes.
+ORDERS = ("transposed", "natural")
+# Accepted efforts of tuning.
+TUNES = ("off", "quick", "full")
+# Accepted residencies of arrays.
+RESIDENCIES = ("device", "host", "disk", "auto")
+# With the axis of fields, more axes than GPU libraries, and people, can handle.
+_MOST_AXES = 8
+# Complex types by real type.
+_COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
 @dataclass(frozen=True)
@@ -79,9 +91,9 @@ def find_route(
     # Idle ranks save exchanges, but that does not pay if all can work.
     for idle in (False, True):
         for exchanges in range(_MOST_EXCHANGES + 1):
-            routes = _routes(space, source, target, remaining, exchanges, idle)
+            routes = _find_routes(space, source, target, remaining, exchanges, idle)
             if routes:
-                return min(routes, key=_elements_moved)
+                return min(routes, key=_count_moved_elements)
     raise RuntimeError("no route was found, though one rank could transform everything")
 
 
@@ -136,7 +148,7 @@ class _Space:
         return boxes
 
 
-def _routes(
+def _find_routes(
     space: _Space,
     boxes: Boxes,
     target: Boxes,
@@ -149,23 +161,23 @@ def _routes(
     stage = Stage(boxes, space.transformed(boxes, axes), axes)
     rest = remaining - set(axes)
     if exchanges == 0:
-        return [[stage]] if not rest and _same(stage.after, target) else []
+        return [[stage]] if not rest and _are_equal(stage.after, target) else []
     divides = isinstance(target, GridBoxes) and not all(map(target.is_whole, rest))
     if exchanges == 1 and divides:
         return []  # axes that are divided at the end cannot be transformed there
     layouts = (
-        [_untransformed(space, target, rest)]
+        [_undo_last_transforms(space, target, rest)]
         if exchanges == 1
-        else _grids(space, rest, len(boxes), idle)
+        else _list_grids(space, rest, len(boxes), idle)
     )
     return [
         [stage, *way]
         for layout in layouts
-        for way in _routes(space, layout, target, rest, exchanges - 1, idle)
+        for way in _find_routes(space, layout, target, rest, exchanges - 1, idle)
     ]
 
 
-def _same(boxes: Boxes, target: Boxes) -> bool:
+def _are_equal(boxes: Boxes, target: Boxes) -> bool:
     """Return whether boxes are equal; all empty boxes count as equal."""
     if isinstance(boxes, GridBoxes) and boxes.is_alike(target):
         return True
@@ -175,7 +187,7 @@ def _same(boxes: Boxes, target: Boxes) -> bool:
     )
 
 
-def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
+def _undo_last_transforms(space: _Space, target: Boxes, remaining: frozenset[int]) -> Boxes:
     """Return the target before its last transforms, along axes that it does not divide."""
     for axis in remaining:
         if isinstance(target, GridBoxes) and target.is_whole(axis):
@@ -190,7 +202,7 @@ def _untransformed(space: _Space, target: Boxes, remaining: frozenset[int]) -> B
     return target
 
 
-def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
+def _list_grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> list[Boxes]:
     """Return the layouts over process grids in which some axis can be transformed.
 
     With `idle`, they include layouts that leave ranks without points.
@@ -199,7 +211,7 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
     if space.half_axis in remaining:
         needed = remaining.intersection({space.half_axis, *space.early})
     result: list[Boxes] = []
-    for grid in _process_grids(space.active, len(shape)):
+    for grid in _list_process_grids(space.active, len(shape)):
         if not any(grid[axis] == 1 for axis in needed):
             continue
         if not idle and any(parts > size for parts, size in zip(grid, shape, strict=True)):
@@ -208,7 +220,7 @@ def _grids(space: _Space, remaining: frozenset[int], ranks: int, idle: bool) -> 
     return result
 
 
-def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
+def _list_process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
     """Return the process grids to try; for arrays of many axes, slabs and pencils only."""
     if axes <= _SEARCHED_AXES:
         return factorisations(ranks, axes)
@@ -221,7 +233,7 @@ def _process_grids(ranks: int, axes: int) -> list[tuple[int, ...]]:
     return sorted(grids)
 
 
-def _elements_moved(route: list[Stage]) -> int:
+def _count_moved_elements(route: list[Stage]) -> int:
     """Return the elements that rank 0 sends, plus the cost of its messages in elements."""
     total = 0
     for first, second in itertools.pairwise(route):
@@ -235,9 +247,6 @@ def with_fields(boxes: Sequence[Box], fields: int) -> Boxes:
     if isinstance(boxes, GridBoxes):
         return boxes.with_axis(fields)
     return tuple(Box((0, *box.start), (fields if box.size else 0, *box.stop)) for box in boxes)
-
-
-_INVERSE_TYPE = {"1": "1", "2": "3", "3": "2", "4": "4"}
 
 
 def inverse_kind(kind: str) -> str:
@@ -288,7 +297,7 @@ def default_boxes(
     Arrays are transformed along `axes`, first along `first`; `grid` is the process grid of pencils.
     """
     if layout == "root":
-        return _on_root(sizes, ranks), _on_root(spectral_shape, ranks)
+        return _put_on_root(sizes, ranks), _put_on_root(spectral_shape, ranks)
     # All axes, the best ones to divide first. An axis without a transform can be divided without an
     # exchange, if it is long enough for all ranks; the first one transformed should not be divided.
     free = [axis for axis in range(len(sizes)) if axis not in axes]
@@ -314,18 +323,8 @@ def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -
     return grid_boxes(shape, [by_axis.get(axis, 1) for axis in range(len(shape))])
 
 
-def _on_root(shape: Sequence[int], ranks: int) -> Boxes:
+def _put_on_root(shape: Sequence[int], ranks: int) -> Boxes:
     return (whole(shape), *[whole((0,) * len(shape))] * (ranks - 1))
-
-
-LAYOUTS = ("slab", "pencil", "root")
-ORDERS = ("transposed", "natural")
-TUNES = ("off", "quick", "full")
-RESIDENCIES = ("device", "host", "disk", "auto")
-# With the axis of fields, more axes than GPU libraries, and people, can handle.
-_MOST_AXES = 8
-
-_COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
 @dataclass(frozen=True)
@@ -469,17 +468,22 @@ def checked_arguments(
     if scratch is not None and residency != "disk":
         raise InputError("scratch is for residency 'disk'; leave it out")
     real = kind.kind == "f"
-    chosen = _checked_axes(axes, len(sizes))
+    chosen = _check_axes(axes, len(sizes))
     what_is_done = checked_kinds(kinds, chosen)
-    fourier = [a for a, one in zip(chosen, what_is_done, strict=True) if one == "fft"]
+    fourier = [
+        a for a, kind_of_axis in zip(chosen, what_is_done, strict=True) if kind_of_axis == "fft"
+    ]
     half_axis = fourier[-1] if real and fourier else None
     unpadded, sizes, widths = sizes, *padded_sizes(sizes, fourier, padding)
     modes = _modes(unpadded, sizes, fourier, truncation, real, widths is not None)
-    for axis, one in zip(chosen, what_is_done, strict=True):
-        if one == "dct1" and sizes[axis] < 2:
+    for axis, kind_of_axis in zip(chosen, what_is_done, strict=True):
+        if kind_of_axis == "dct1" and sizes[axis] < 2:
             raise InputError(f"shape {sizes}: 'dct1' of axis {axis}; accepted: at least 2 points")
     periods = [
-        [period(one, n[axis]) for axis, one in zip(chosen, what_is_done, strict=True)]
+        [
+            period(kind_of_axis, n[axis])
+            for axis, kind_of_axis in zip(chosen, what_is_done, strict=True)
+        ]
         for n in (unpadded, sizes)
     ]
     points, summed = map(math.prod, periods)
@@ -556,7 +560,7 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     return tuple(whole_number(f"shape {sizes}: a size", n, 1) for n in sizes)
 
 
-def _checked_axes(axes: Sequence[int] | int | None, count: int) -> tuple[int, ...]:
+def _check_axes(axes: Sequence[int] | int | None, count: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(count))
     try:

@@ -40,6 +40,10 @@ from slipstream.engine.fft.transform_parts import (
 )
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 
+# The most chunks of kx between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8 took 13.0,
+# 14.5, 13.2 and 13.8 ms forward, 13.2, 12.8, 12.5 and 12.3 ms backward.
+_ROUTE_CHUNKS = 4
+
 
 @dataclass(frozen=True)
 class SlabOptions:
@@ -185,7 +189,7 @@ class CosineTransform(Part):
         if not math.prod(shape):
             return
         self._edges = {
-            forward: _edge_factors(kind if forward else inverse_kind(kind), n, orthonormal)
+            forward: _split_edge_factors(kind if forward else inverse_kind(kind), n, orthonormal)
             for forward in (True, False)
         }
         self._library = device.has_cosine_transforms()
@@ -228,7 +232,7 @@ class CosineTransform(Part):
     def _record(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
         if not source.size:
             return
-        source, target = self._as_real(source), self._as_real(target)
+        source, target = self._view_as_real(source), self._view_as_real(target)
         if self._library:
             self._record_library(graph, source, target, forward)
         else:
@@ -296,13 +300,13 @@ class CosineTransform(Part):
             operation, reads=[source], writes=writes, label=label, category=category, lane=lane
         )
 
-    def _as_real(self, array: Array) -> Array:
+    def _view_as_real(self, array: Array) -> Array:
         if self._dtype.kind != "c":
             return array
         return array.view(self._real).reshape(self._shape)
 
 
-def _edge_factors(
+def _split_edge_factors(
     kind: str, n: int, orthonormal: bool
 ) -> tuple[dict[int, float], dict[int, float]]:
     """Return the factors of points before, and of modes after, an orthonormal transform."""
@@ -317,11 +321,6 @@ def _edge_factors(
         "dct3": ({edge: root}, {}),
         "dst3": ({edge: root}, {}),
     }.get(kind, ({}, {}))
-
-
-# The most chunks of kx between the stages of pencils: on two H200s, 1024³, 1, 2, 4 and 8 took 13.0,
-# 14.5, 13.2 and 13.8 ms forward, 13.2, 12.8, 12.5 and 12.3 ms backward.
-_ROUTE_CHUNKS = 4
 
 
 # A part of a transform, and the shape and type of the array after it.
@@ -511,18 +510,18 @@ def engine_of(
 
 def noted_transform(
     device: Any,
-    place: RankPlace,
+    rank_place: RankPlace,
     shape: tuple[int, int, int],
     name: str,
     transport: Transport | None,
     **options: Any,
 ) -> StepGraph:
     """Record the forward transform of one rank of many, with a noting transport."""
-    a = checked_arguments(place.ranks, shape=shape, **options)
-    choices = Choices(name, place.ranks, SlabOptions())
-    plan = Plan(a, device, None, choices, (place.rank, transport))
+    a = checked_arguments(rank_place.ranks, shape=shape, **options)
+    choices = Choices(name, rank_place.ranks, SlabOptions())
+    plan = Plan(a, device, None, choices, (rank_place.rank, transport))
     graph = StepGraph(device)
-    physical = device.empty((1, *a.input_boxes[place.rank].shape), a.dtype)
-    spectral = device.empty((1, *a.output_boxes[place.rank].shape), a.complex_dtype)
+    physical = device.empty((1, *a.input_boxes[rank_place.rank].shape), a.dtype)
+    spectral = device.empty((1, *a.output_boxes[rank_place.rank].shape), a.complex_dtype)
     plan.record_forward(graph, physical, spectral)
     return graph

@@ -1,4 +1,4 @@
-"""Choices that do not change a transform's result: measured ones, and where its arrays are kept."""
+"""Choices that do not change a transform's result: measured options, and residency of arrays."""
 
 from __future__ import annotations
 
@@ -29,11 +29,23 @@ from slipstream.engine.outofcore.memory_budget import (
 from slipstream.engine.schedule import StepGraph, commit
 
 # The size in bytes of a GPU's modes from which copy engines beat transforms that store into other
-# GPUs: they are faster, but take longer to start. And the bytes of a chunk, for 4 to 8 chunks.
-_COPIED, _CHUNK = 192 << 20, 384 << 20
+# GPUs: they are faster, but take longer to start.
+_COPIED = 192 << 20
+# The bytes of a chunk, for 4 to 8 chunks.
+_CHUNK = 384 << 20
 
 # The numbers of points along the longest axis with which cuFFT's plan is faster on one GPU.
 _WHOLE = range(256, 513)
+# The values to try for options that the user has not set.
+_TRIED: dict[str, tuple[Any, ...]] = {
+    "streams": (0, 2, 4),
+    "tiles": (None, 4, 16, 64),
+    "copies": ("memcpy2D", "zero-copy"),
+    "tiles_per_exchange": (None, 1, 4),
+    "exchange": ("host", "device"),
+}
+# The options of these that matter to several ranks only.
+_BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
 
 
 def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
@@ -46,7 +58,7 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
     name = chosen_transport(a.transport, comm, device)
     slab = SlabOptions(whole=device.kind != "cpu" and max(a.shape) in _WHOLE)
     if device.kind != "cpu" and a.ranks > 1:
-        bytes_per_rank = _modes_bytes(a) // a.ranks
+        bytes_per_rank = _count_modes_bytes(a) // a.ranks
         if bytes_per_rank >= _COPIED:
             chunks = max(4, min(8, bytes_per_rank // _CHUNK))
             slab = dataclasses.replace(slab, kx_chunks=chunks, store=False)
@@ -55,13 +67,39 @@ def choose(arguments: Arguments, device: Device, comm: Comm) -> Choices:
         return default
     best: Choices = tuner.tuned(
         transform_key(a, device),
-        partial(_from_record, ranks=a.ranks, comm=comm, device=device),
+        partial(_read_choices, ranks=a.ranks, comm=comm, device=device),
         partial(_candidates, a, device, comm, default),
         lambda choices: pair_of(Plan(a, device, comm, choices), a, device, device, comm),
         comm,
         a.tune,
     )
     return best
+
+
+def _read_choices(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
+    """Return remembered choices; None if they are from another version or machine."""
+    try:
+        known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
+        numbers = [
+            operator.index(n)
+            for n in (known.workers, known.slab.kx_chunks, known.slab.plane_chunks)
+        ]
+        switches = [known.slab.store, known.slab.tiled, known.slab.whole]
+    except (TypeError, KeyError):
+        return None
+    valid = min(numbers) >= 1 and all(isinstance(switch, bool) for switch in switches)
+    named = known.transport in ("none", *TRANSPORTS) and record.get("tune") in ("quick", "full")
+    if not (valid and named) or known.workers > ranks:
+        return None
+    if ranks == 1:
+        return known if known.transport == "none" else None
+    if known.transport == "none":
+        return None
+    try:
+        chosen_transport(known.transport, comm, device)
+    except InputError:  # of a transport that this machine does not have
+        return None
+    return known
 
 
 def _candidates(
@@ -74,7 +112,7 @@ def _candidates(
     several, full = arguments.ranks > 1, arguments.tune == "full"
     names = [default.transport]
     if arguments.transport == "auto" and several and comm is not None:
-        names = transports_to_try(comm, device, _modes_bytes(arguments) / arguments.ranks**2)
+        names = transports_to_try(comm, device, _count_modes_bytes(arguments) / arguments.ranks**2)
     chunks = (1, 2, 4, 8, 16) if several else (1,)
     # The numbers of chunks of planes worth measuring for a number of chunks of kx.
     planes = {p: ((1,) if p > 1 else chunks) if device.kind == "cpu" else (1, 2) for p in chunks}
@@ -100,7 +138,7 @@ def _candidates(
             yield choices
 
 
-def _modes_bytes(arguments: Arguments) -> int:
+def _count_modes_bytes(arguments: Arguments) -> int:
     modes = math.prod(arguments.spectral_shape) * arguments.fields
     return modes * arguments.complex_dtype.itemsize
 
@@ -143,43 +181,6 @@ def transform_key(arguments: Arguments, device: Device) -> str:
     )
 
 
-def _from_record(record: dict[str, Any], ranks: int, comm: Comm, device: Device) -> Choices | None:
-    """Return remembered choices; None if they are from another version or machine."""
-    try:
-        known = Choices(record["transport"], record["workers"], SlabOptions(**record["slab"]))
-        numbers = [
-            operator.index(n)
-            for n in (known.workers, known.slab.kx_chunks, known.slab.plane_chunks)
-        ]
-        switches = [known.slab.store, known.slab.tiled, known.slab.whole]
-    except (TypeError, KeyError):
-        return None
-    valid = min(numbers) >= 1 and all(isinstance(switch, bool) for switch in switches)
-    named = known.transport in ("none", *TRANSPORTS) and record.get("tune") in ("quick", "full")
-    if not (valid and named) or known.workers > ranks:
-        return None
-    if ranks == 1:
-        return known if known.transport == "none" else None
-    if known.transport == "none":
-        return None
-    try:
-        chosen_transport(known.transport, comm, device)
-    except InputError:  # of a transport that this machine does not have
-        return None
-    return known
-
-
-# The values to try for options that the user has not set.
-_TRIED: dict[str, tuple[Any, ...]] = {
-    "streams": (0, 2, 4),
-    "tiles": (None, 4, 16, 64),
-    "copies": ("memcpy2D", "zero-copy"),
-    "tiles_per_exchange": (None, 1, 4),
-    "exchange": ("host", "device"),
-}
-_BETWEEN_RANKS = ("tiles_per_exchange", "exchange")
-
-
 def streamed_plan(
     arguments: Arguments, devices: Sequence[Device], home: Device, comm: Comm, limit: int
 ) -> StreamedPlan:
@@ -193,10 +194,10 @@ def streamed_plan(
         return plan(a.streaming)
     # A limit from the free memory differs between runs, and is not part of the key.
     memory = "free memory" if a.memory is None else f"{limit} bytes"
-    given = a.streaming.of_transform()
+    settings = a.streaming.of_transform()
     key = (
         f"{transform_key(a, devices[0])}; on the host, {memory}; "
-        f"{', '.join(f'{name} {value}' for name, value in given.items())}"
+        f"{', '.join(f'{name} {value}' for name, value in settings.items())}"
     )
     options = {
         name: values
@@ -209,7 +210,7 @@ def streamed_plan(
     def chosen(again: bool) -> Streaming:
         return tuner.tuned(
             key,
-            _streaming_from_record,
+            _read_streaming,
             tuner.variations(a.streaming, options, a.tune),
             lambda candidate: pair_of(plan(candidate), a, devices[0], home, comm),
             comm,
@@ -226,7 +227,7 @@ def streamed_plan(
         return plan(chosen(again=True) if streaming != a.streaming else streaming)
 
 
-def _streaming_from_record(record: dict[str, Any]) -> Streaming | None:
+def _read_streaming(record: dict[str, Any]) -> Streaming | None:
     """Return remembered options; None if they are from another version."""
     try:
         return Streaming(**{name: record[name] for name in DEFAULT.of_transform()})

@@ -23,6 +23,11 @@ from slipstream.engine.fft.slab_layout import NOT_KEPT, PackedBlocks, SlabGeomet
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.engine.schedule import StepGraph
 
+# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step uses its
+# batch several times, so it fits a core's cache; a transform uses it once, so it is larger.
+BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
+_TRANSFORM_BATCH_BYTES = 1 << 22
+
 
 class Rows(NamedTuple):
     """The rows of an array (fields, ...), from plane `first` on, in the memory `accessed`.
@@ -119,7 +124,7 @@ class Shares:
         first = rank = 0
         counts = enumerate(rows.part_counts.tolist())
         for (kx, _), ranks in itertools.groupby(
-            counts, lambda one: (one[1], one[0] if places else 0)
+            counts, lambda entry: (entry[1], entry[0] if places else 0)
         ):
             count = len(list(ranks))
             offset = np.array(starts[rank : rank + count], np.int64)
@@ -400,12 +405,6 @@ class RealRows:
         )
 
 
-# Bytes of one batch; see `batches`. A GPU takes all columns together. On a CPU a step uses its
-# batch several times, so it fits a core's cache; a transform uses it once, so it is larger.
-BATCH_BYTES = {"cpu": 1 << 20, "gpu": 1 << 62}
-_TRANSFORM_BATCH_BYTES = 1 << 22
-
-
 class ColumnPass:
     """Transforms along z between truncated spectral arrays and the columns layout.
 
@@ -462,19 +461,19 @@ class ColumnPass:
         graph: StepGraph,
         spectral: Array,
         columns: Array,
-        place: Rows | None = None,
+        rows: Rows | None = None,
         signs: Sequence[int] = (),
     ) -> None:
-        """Record spectral modes -> columns, unnormalised, in their array or another place.
+        """Record spectral modes -> columns, unnormalised, in their array or other rows.
 
-        `spectral` is (fields, kz kept, some ky, kx), and not changed. With a `place`, tables of
+        `spectral` is (fields, kz kept, some ky, kx), and not changed. With `rows`, tables of
         columns in another array, the columns are working memory, or only their shape matters.
         Between walls, `signs` is 1 for each even field and -1 for each odd one.
         """
-        if place is not None and self._work is not None:
+        if rows is not None and self._work is not None:
             columns = self._work[:, :, : columns.shape[2]]
         points = self._points(columns)
-        self.line.record(graph, self._modes(spectral), place or in_strides(points), False, points)
+        self.line.record(graph, self._modes(spectral), rows or in_strides(points), False, points)
 
     def record_forward(
         self,
@@ -494,7 +493,7 @@ class ColumnPass:
         elif self.line.tiled:
             # Only the kept modes are stored.
             moves = points.nbytes, points.nbytes * float(self._is_kept.mean())
-            kept = Rows(points, [points], self._tables_in_place(columns))
+            kept = Rows(points, [points], self._make_tables_in_place(columns))
             self.line.record(graph, kept, in_strides(points), True, moves=moves)
         else:
             self.line.record_in_place(graph, points, True)
@@ -506,7 +505,7 @@ class ColumnPass:
             self._tables[z, y] = RowTables(self._device, self._geometry.mode_rows(z, y))
         return Rows(spectral, [spectral], self._tables[z, y])
 
-    def _tables_in_place(self, columns: Array) -> RowTables:
+    def _make_tables_in_place(self, columns: Array) -> RowTables:
         """Return the tables of modes that stay in the columns."""
         z, y = (stride // columns.itemsize for stride in columns.strides[1:3])
         if (z, y) not in self._in_place:
@@ -558,7 +557,7 @@ class WallColumns(ColumnPass):
         graph: StepGraph,
         spectral: Array,
         columns: Array,
-        place: Rows | None = None,
+        rows: Rows | None = None,
         signs: Sequence[int] = (),
     ) -> None:
         work, factors = self._work_of(graph, columns), self._signs(signs, columns)

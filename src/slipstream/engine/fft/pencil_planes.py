@@ -197,7 +197,7 @@ class PieceExchange:
         memory, origin = array.reshape(1, -1), address_of(array)
         starts, views = [], []
         sizes = enumerate(blocks.packed_blocks())
-        for size, of_size in itertools.groupby(sizes, lambda one: one[1][1]):
+        for size, of_size in itertools.groupby(sizes, lambda entry: entry[1][1]):
             runs: list[BlockRun] = []
             joins = False
             for rank, (start, _) in of_size:

@@ -88,7 +88,7 @@ class PointProduct:
         header = f'"{self.header}"'
         return {"INPUTS": self.inputs, "OUTPUTS": self.outputs, "PRODUCT_HEADER": header}
 
-    def storing(self) -> dict[str, Any]:
+    def get_store_constants(self) -> dict[str, Any]:
         """Return the constants for a kernel that stores points."""
         if not self.stored:
             return {}
@@ -277,7 +277,7 @@ class PlanePass:
         self._held, self.batch, self._ranges = chosen.planes, chosen.batch, geometry.ranges
         self._real_dtype = np.zeros(0, complex_dtype).real.dtype
         (ny, nx), x = geometry.plane_points, geometry.x_modes
-        geometries = [one.geometry for one in self._ranges]
+        geometries = [kx_range.geometry for kx_range in self._ranges]
         self._ny = ny
         self._lines = lines or [
             SharedRows(x)
@@ -285,7 +285,7 @@ class PlanePass:
             else LineTransform(device, "y", ny, complex_dtype, chosen.tiled, scratch)
             for _ in geometries
         ]
-        self._packed = [PlaneTables(device, one, self._held) for one in geometries]
+        self._packed = [PlaneTables(device, kx_geometry, self._held) for kx_geometry in geometries]
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
@@ -337,7 +337,7 @@ class PlanePass:
                 product = product or self._no_product(task.inputs, task.outputs)
                 self._record_in_shares(graph, sources[0], targets[0], product, first, last)
                 return
-            fused = self._fused_kernel(product, task.inputs, task.outputs)
+            fused = self._get_fused_kernel(product, task.inputs, task.outputs)
         for number, low in enumerate(range(first, last, self.batch)):
             turn, lane = graph.lane_of_batch(number)
             high = min(low + self.batch, last)
@@ -369,7 +369,7 @@ class PlanePass:
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
         """Plan a library's transforms of a task without points, so that scratch is known."""
-        if self._fused_kernel(product, inputs, outputs):
+        if self._get_fused_kernel(product, inputs, outputs):
             return
         for low in range(0, planes, self.batch):
             for fields, forward in ((inputs, False), (outputs, True)):
@@ -392,7 +392,7 @@ class PlanePass:
             for line, one in zip(self._lines, self._ranges, strict=True):
                 line.plan(self._part(modes, one))
 
-    def _fused_kernel(
+    def _get_fused_kernel(
         self, product: PointProduct | None, inputs: int, outputs: int
     ) -> _FusedKernel | None:
         """Return the kernel for x, the product and x again, if the device has one."""
@@ -458,16 +458,18 @@ class PlanePass:
         for number, low in enumerate(range(first, last, size)):
             high = min(low + size, last)
             rows_read, rows_left = (
-                one.tables.of_rows(one.array, (low - one.origin) * self._ny)
-                for one in (source, target)
+                side.tables.of_rows(side.array, (low - side.origin) * self._ny)
+                for side in (source, target)
             )
             read, left = (
-                one.accessed(low - one.origin, high - one.origin) for one in (source, target)
+                side.accessed(low - side.origin, high - side.origin) for side in (source, target)
             )
             operation, written = self._bind_vectors(product, rows_read, rows_left, low, high)
-            own = graph.on(graph.device, graph.lane_of_batch(number)[1])
+            lane_graph = graph.on(graph.device, graph.lane_of_batch(number)[1])
             label = "fft x, product, fft x"
-            own.add(operation, reads=read, writes=[*left, *written], label=label, category="fft")
+            lane_graph.add(
+                operation, reads=read, writes=[*left, *written], label=label, category="fft"
+            )
         if target.record_close is not None:
             target.record_close()
 
@@ -487,7 +489,7 @@ class PlanePass:
             target,
             (high - low) * self._ny,
             self.geometry.shape[2],
-            product.constants() | product.storing(),
+            product.constants() | product.get_store_constants(),
             maxima,
             product.parameters,
             stored,
@@ -498,7 +500,7 @@ class PlanePass:
         self, tile: gpu_fft_launch.TiledKernel, product: PointProduct, rows: Array, plane: int
     ) -> tuple[Operation, list[Array]]:
         """Bind a GPU's kernel."""
-        constants = dict(tile.constants) | product.storing()
+        constants = dict(tile.constants) | product.get_store_constants()
         kernel = self._device.kernel(tile.header, tile.name, **constants)
         _, planes, ny, _ = rows.shape
         field, row = rows.strides[0] // rows.itemsize, rows.strides[2] // rows.itemsize

@@ -81,18 +81,27 @@ class RouteTransform(Part):
         # The exchanges between each stage and the next: forward, backward.
         pairs = list(enumerate(zip(route[:-1], route[1:], strict=True)))
         self._plans = [
-            ExchangePlan.redistribution(one.after, other.before, rank) for _, (one, other) in pairs
+            ExchangePlan.redistribution(stage.after, next_stage.before, rank)
+            for _, (stage, next_stage) in pairs
         ]
         self._ways: list[tuple[list[_Way], list[_Way]]] = []
-        for (number, (one, other)), plan in zip(pairs, self._plans, strict=True):
+        for (number, (stage, next_stage)), plan in zip(pairs, self._plans, strict=True):
             real = number < self._x_stage
             used = full if real else transport
-            count = chunks if _divides(one, other) else 1
+            count = chunks if _divides(stage, next_stage) else 1
             self._ways.append(
                 (
-                    _ways(self, used, plan, number + 1, (one.after, other.before), real, count),
                     _ways(
-                        self, used, plan.reversed(), number, (other.before, one.after), real, count
+                        self, used, plan, number + 1, (stage.after, next_stage.before), real, count
+                    ),
+                    _ways(
+                        self,
+                        used,
+                        plan.reversed(),
+                        number,
+                        (next_stage.before, stage.after),
+                        real,
+                        count,
                     ),
                 )
             )
@@ -100,7 +109,9 @@ class RouteTransform(Part):
         sent = [plan.off_rank_elements() for plan in self._plans]
         self.wire_elements = sum(sent[self._x_stage :])
         self.real_wire_elements = sum(sent[: self._x_stage])
-        self.buffer_bytes = sum(one.nbytes for one in (*self._memories, *(self._packed or ())))
+        self.buffer_bytes = sum(
+            memory.nbytes for memory in (*self._memories, *(self._packed or ()))
+        )
 
     @staticmethod
     def supports(device: Device, arguments: Arguments) -> bool:
@@ -195,14 +206,16 @@ class RouteTransform(Part):
     def packed(self, plan: ExchangePlan, real: bool) -> tuple[Array, Array]:
         """Return the buffers, sent and received, of blocks that cannot be stored directly."""
         if self._packed is None:
-            sizes = [max(one.send_size, one.receive_size) for one in self._plans]
+            sizes = [
+                max(stage_plan.send_size, stage_plan.receive_size) for stage_plan in self._plans
+            ]
             size = max(sizes, default=0)
             self._packed = (
                 self._full.empty((size,), self._complex),
                 self._full.empty((size,), self._complex),
             )
         dtype = self._dtype if real else self._complex
-        outgoing, incoming = (one.view(dtype) for one in self._packed)
+        outgoing, incoming = (buffer.view(dtype) for buffer in self._packed)
         return outgoing[: plan.send_size], incoming[: plan.receive_size]
 
     def _stored(self, number: int, rank: int) -> tuple[int, ...]:
@@ -226,7 +239,7 @@ class RouteTransform(Part):
         """Record the forward transform along x of local points into pieces of their modes."""
         for group in _groups(pieces, (0, 1, 2)):
             part = points[group[0][0][:_X]]
-            for selected, views in _by_field(part, [view for _, view in group]):
+            for selected, views in _split_by_field(part, [view for _, view in group]):
                 if len(pieces) == 1:
                     operation = self._rows.bind(selected, views[0], True)
                 else:
@@ -234,11 +247,11 @@ class RouteTransform(Part):
                         np.full(self._modes[2].count, value, np.int64) for value in (NOT_KEPT, 0, 0)
                     ]
                     for (slices, _), view in zip(group, views, strict=True):
-                        one = slices[_X]
+                        span = slices[_X]
                         steps = [stride // view.itemsize for stride in view.strides]
-                        columns = np.arange(one.stop - one.start)
-                        tables[0][one] = _distance(views[0], view) + columns
-                        tables[1][one], tables[2][one] = steps[1:3]
+                        columns = np.arange(span.stop - span.start)
+                        tables[0][span] = _distance(views[0], view) + columns
+                        tables[1][span], tables[2][span] = steps[1:3]
                     on_device = (
                         self._device.array(tables[0]),
                         self._device.array(tables[1]),
@@ -276,7 +289,7 @@ class RouteTransform(Part):
             slices = list(group[0][0])
             slices[axis] = slice(None)
             part = array[tuple(slices)]
-            for selected, views in _by_field(part, [view for _, view in group]):
+            for selected, views in _split_by_field(part, [view for _, view in group]):
                 steps = [stride // selected.itemsize for stride in selected.strides]
                 local = (
                     steps[axis] * np.arange(selected.shape[axis], dtype=np.int64),
@@ -286,11 +299,11 @@ class RouteTransform(Part):
                 offset = np.full(count, NOT_KEPT, np.int64)
                 pitch = np.zeros(count, np.int64)
                 for (where, _), view in zip(group, views, strict=True):
-                    one = where[axis]
-                    rows = np.arange(one.stop - one.start)
+                    span = where[axis]
+                    rows = np.arange(span.stop - span.start)
                     steps = [stride // view.itemsize for stride in view.strides]
-                    offset[one] = _distance(views[0], view) + rows * steps[axis]
-                    pitch[one] = steps[other]
+                    offset[span] = _distance(views[0], view) + rows * steps[axis]
+                    pitch[span] = steps[other]
                 stored = offset, pitch
                 kept, points = (stored, local) if forward else (local, stored)
                 spread = (
@@ -363,14 +376,14 @@ class _Way:
             block.peer: route.landing_shape(number, block.peer, real)
             for block in (*plan.sends, *plan.receives)
         }
-        others = [block for block in plan.sends if block.peer != rank]
+        sent = [block for block in plan.sends if block.peer != rank]
         made = box_targets(
             transport,
             plan.among(set(shapes) - {rank}),
             array,
             [
                 ArrayBox(b.peer, b.offset, shapes[b.peer], b.box.slices(targets[b.peer]))
-                for b in others
+                for b in sent
             ],
             [
                 ArrayBox(b.peer, b.offset, array.shape, b.box.slices(targets[rank]))
@@ -386,7 +399,7 @@ class _Way:
             for block in plan.sends
             if block.peer == rank
         ]
-        parts += [(block.box, view) for block, view in zip(others, made.targets, strict=True)]
+        parts += [(block.box, view) for block, view in zip(sent, made.targets, strict=True)]
         self.pieces: Pieces = [(box.slices(boxes[0][rank]), view) for box, view in parts]
 
     def record_open(self, graph: StepGraph) -> None:
@@ -458,10 +471,10 @@ def _within(pieces: Pieces, columns: slice) -> Pieces:
         return pieces
     result: Pieces = []
     for slices, view in pieces:
-        own = slices[_X]
-        low, high = max(own.start, columns.start), min(own.stop, columns.stop)
+        held = slices[_X]
+        low, high = max(held.start, columns.start), min(held.stop, columns.stop)
         if low < high:
-            part = view[..., low - own.start : high - own.start]
+            part = view[..., low - held.start : high - held.start]
             result.append(((*slices[:_X], slice(low, high)), part))
     return result
 
@@ -480,7 +493,7 @@ def _groups(pieces: Pieces, axes: Sequence[int]) -> list[Pieces]:
     return list(groups.values())
 
 
-def _by_field(part: Array, views: list[Array]) -> list[tuple[Array, list[Array]]]:
+def _split_by_field(part: Array, views: list[Array]) -> list[tuple[Array, list[Array]]]:
     """Return parts and views, split so that all views have the same stride between fields."""
     if len({view.strides[0] for view in views}) == 1:
         return [(part, views)]

@@ -327,28 +327,28 @@ class SlabEngine:
         self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
-        self._memory = self._allocated(fields, self._complex_dtype)
+        self._memory = self._allocate_memory(fields, self._complex_dtype)
         self.planes, self.columns = self._parts()
-        self.buffer_bytes = sum({id(one): one.nbytes for one in self._memory}.values())
+        self.buffer_bytes = sum({id(array): array.nbytes for array in self._memory}.values())
         if not works:
             return
         if batches is None:
             batches = PlaneBatches.of_step(device, geometry, fields, complex_dtype)
-            for array in {id(one): one for one in self._memory}.values():
+            for array in {id(memory): memory for memory in self._memory}.values():
                 device.run(device.fill(array, 0))
         self._column_passes = [
-            column_pass(one.geometry)(
+            column_pass(kx_range.geometry)(
                 device,
-                one.geometry,
+                kx_range.geometry,
                 fields,
                 complex_dtype,
-                columns=one.geometry.modes[2].count if batches.are_given else None,
+                columns=kx_range.geometry.modes[2].count if batches.are_given else None,
                 tiled=batches.tiled,
                 stored=not self._takes_whole,
             )
-            for one in geometry.ranges
+            for kx_range in geometry.ranges
         ]
-        self.buffer_bytes += sum(one.work_bytes for one in self._column_passes)
+        self.buffer_bytes += sum(kx_pass.work_bytes for kx_pass in self._column_passes)
         self._plane_pass: PlanePass | PencilPass
         if isinstance(geometry, PencilGeometry) and self.across is not None:
             self._plane_pass = PencilPass(
@@ -358,7 +358,7 @@ class SlabEngine:
         else:
             self._plane_pass = PlanePass(device, geometry, fields, complex_dtype, batches)
 
-    def _allocated(self, fields: int, dtype: np.dtype) -> tuple[Array, Array]:
+    def _allocate_memory(self, fields: int, dtype: np.dtype) -> tuple[Array, Array]:
         """Return memory for the planes, and for the columns, of all ranges. Collective."""
         transport, parts = self._transport, [one.geometry for one in self.geometry.ranges]
         empty = transport.empty if transport else self.devices[0].empty
@@ -536,12 +536,12 @@ class SlabEngine:
         blocks, origin = [], geometry.physical_box.start[0] if forward else 0
         for number, places in enumerate(targets.blocks):
             for block in plan.sends:
-                first, place = block.box.start[0] - origin, places[block.peer]
-                blocks.append((first, place.reshape(*block.box.shape[:2], -1)))
+                first, target = block.box.start[0] - origin, places[block.peer]
+                blocks.append((first, target.reshape(*block.box.shape[:2], -1)))
                 if number == 0:
-                    distance = address_of(place) - address_of(source)
+                    distance = address_of(target) - address_of(source)
                     shift = block.offset - starts[block.peer]
-                    starts[block.peer] = distance // place.itemsize - shift
+                    starts[block.peer] = distance // target.itemsize - shift
         rows = geometry.plane_rows(None, starts) if forward else geometry.column_blocks(starts)
         tables = RowTables(self.devices[0], rows)
         self._exchanges[key] = SlabExchange(targets, source, tables, blocks)

@@ -169,10 +169,10 @@ class PlaneGeometry:
     @cached_property
     def field_size(self) -> int:
         """Elements that hold one field in either layout, on every rank."""
-        parts = [one.geometry for one in self.ranges]
+        parts = [part.geometry for part in self.ranges]
         # The first rank has the most planes.
-        planes = sum(one.plane_boxes[0].size for one in parts)
-        columns = sum(self.shape[0] * one.row * one.part_counts for one in parts)
+        planes = sum(part.plane_boxes[0].size for part in parts)
+        columns = sum(self.shape[0] * part.row * part.part_counts for part in parts)
         return max(planes, int(np.max(columns)))
 
     @cached_property
@@ -289,6 +289,13 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
         return planes * self.spectral_shape[1] * self.row
 
 
+def _spread(modes: Modes, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Extend tables over the kept modes to all modes."""
+    positions = modes.positions()
+    offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
+    return offset, pitch
+
+
 class PencilGeometry(PlaneGeometry):
     """Boxes and plans of one rank of a process grid, with parts along z and along y.
 
@@ -315,11 +322,11 @@ class PencilGeometry(PlaneGeometry):
     ) -> None:
         along, over = grid
         super().__init__(shape, modes, rank, along * over)
-        place, self.part = divmod(rank, over)
+        slab, self.part = divmod(rank, over)
         self.grid, self.over, kx = grid, over, modes[2].count
         low, high = split(kx, over)[self.part]
-        own = Modes(high - low, high - low, 0)
-        slabs_of_kx = SlabGeometry(shape, (*modes[:2], own), place, along, row_alignment)
+        kx_modes = Modes(high - low, high - low, 0)
+        slabs_of_kx = SlabGeometry(shape, (*modes[:2], kx_modes), slab, along, row_alignment)
         self._ranges = [KxRange(slabs_of_kx, slice(low, high), slice(None))]
         # Kernels of GPUs transform rows in pairs: no pair is divided.
         self.physical_boxes = grid_boxes(shape, (along, over, 1), units=(1, 2, 1))
@@ -447,13 +454,6 @@ class RowGeometry(PlaneGeometry, PackedBlocks):
     plane_rows = PackedBlocks.packed_rows
 
 
-def _spread(modes: Modes, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Extend tables over the kept modes to all modes."""
-    positions = modes.positions()
-    offset, pitch = (np.where(positions < 0, NOT_KEPT, t[positions]) for t in (offset, pitch))
-    return offset, pitch
-
-
 def planes_of_run(packed: Any, run: tuple[int, int, int], held: int, low: int, high: int) -> Any:
     """Return planes of a run of blocks, (fields, blocks, elements), of arrays (fields, all).
 
@@ -510,7 +510,7 @@ def chunk_geometry(
     """
     bounds = [
         low + min(stop * row_alignment, high - low)
-        for low, high in _without_gap(modes[2])
+        for low, high in _close_gap(modes[2])
         for _, stop in split(-(-(high - low) // row_alignment), chunks)
     ]
     parts = [(low, high) for low, high in itertools.pairwise([0, *bounds]) if low < high]
@@ -547,14 +547,14 @@ def pencil_geometry(
             else (0, 0)
             for box in boxes
         ]
-        for low, high in _without_gap(modes[2]):
+        for low, high in _close_gap(modes[2]):
             low, high = max(low, start), min(high, stop)
             if low < high:
                 result._ranges.append(_range(result, low, high, low - start, 1, ky))
     return result
 
 
-def _without_gap(x: Modes) -> list[tuple[int, int]]:
+def _close_gap(x: Modes) -> list[tuple[int, int]]:
     """Return the kept modes of x as contiguous ranges."""
     return [(0, x.low), (x.low, x.count)] if x.high and x.gap else [(0, x.count)]
 

@@ -42,8 +42,10 @@ from slipstream.engine.outofcore.tile_slots import ALIGNMENT, Slot, TileDevice, 
 
 # The contiguous bytes that copy engines move at the speed of the bus.
 _RUN = 48 << 10
-# The number of tiles of planes in a pass, if each has at least this many bytes.
-_PLANE_TILES, _PLANE_TILE = 32, 16 << 20
+# The number of tiles of planes in a pass, if they are large enough.
+_PLANE_TILES = 32
+# The least bytes of each of these tiles.
+_PLANE_TILE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class TileNeeds:
     constants: int  # bytes of other arrays, on every device
     between: int = 0  # fields that are transformed together between steps
     # Whether the points are in a user's arrays, as for a transform, and whether they are real.
-    given: bool = False
+    has_user_points: bool = False
     real: bool = True
     exchanges_on_device: bool = False  # which requires whole planes
     stored: int = 0  # inputs whose points are stored on the host
@@ -112,8 +114,8 @@ class TileNeeds:
         """Return the bytes of the columns of a tile, of all ranges."""
         return sum(self._columns(one.geometry, shape) for one in self.geometry.ranges)
 
-    def _columns(self, one: SlabGeometry, shape: TileShape) -> int:
-        nz, _, row = one.columns_shape
+    def _columns(self, geometry: SlabGeometry, shape: TileShape) -> int:
+        nz, _, row = geometry.columns_shape
         elements = self.fields * nz * shape.ky * min(row, shape.row)
         return aligned(elements * self.dtype.itemsize)
 
@@ -127,26 +129,28 @@ class TileNeeds:
             spectral = self.spectral * (aligned(kz * ky * row * size) + ALIGNMENT)
             spectral += aligned(self.reals * kz * ky * min(nx, row) * size // 2)
             columns = max(columns, self._columns(part, shape) + spectral)
-        return max(columns, *self._bytes_of_planes(shape, device))
+        return max(columns, *self._count_plane_bytes(shape, device))
 
-    def _bytes_of_planes(self, shape: TileShape, device: Device) -> Iterator[int]:
+    def _count_plane_bytes(self, shape: TileShape, device: Device) -> Iterator[int]:
         """Yield the bytes of the tiles of a pass over planes."""
         size, planes = self.dtype.itemsize, shape.planes
         if shape.kx is None or shape.rows is None:
             ny = self.geometry.plane_points[0]
-            points = self.fields if self.given else self.stored
+            points = self.fields if self.has_user_points else self.stored
             packed = aligned(points * planes * ny * self.row_bytes(padded=True))
-            for one in (of_kx.geometry for of_kx in self.geometry.ranges):
-                packed += aligned(self.fields * one.packed_size(planes) * size)
+            for part in (of_kx.geometry for of_kx in self.geometry.ranges):
+                packed += aligned(self.fields * part.packed_size(planes) * size)
             yield packed
             return
         ny, (_, ky, kx) = self.geometry.shape[1], self.geometry.spectral_shape
         # A library transforms columns along y in separate memory.
         line = LineTransform(device, "y", ny, self.dtype)
         sides = ky, ny, *([] if line.tiled else [ny])
-        yield sum(aligned(self.fields * planes * one * shape.kx * size) for one in sides)
+        yield sum(aligned(self.fields * planes * length * shape.kx * size) for length in sides)
         rows = self.fields * planes * shape.rows
-        yield aligned(rows * kx * size) + aligned(rows * self.row_bytes(padded=self.given))
+        yield aligned(rows * kx * size) + aligned(
+            rows * self.row_bytes(padded=self.has_user_points)
+        )
 
     def bytes_beside(self, shape: TileShape, device: Device, streaming: Streaming) -> int:
         """Return the bytes on a device outside the slots, without a library's scratch."""
@@ -163,7 +167,7 @@ class TileNeeds:
             geometry = self.rows_of_tile(device, shape)
             planes = geometry.planes
         what = device, geometry, self.fields, self.dtype
-        if self.given:
+        if self.has_user_points:
             return PlaneBatches.of_user(*what, self.real, planes=planes, lanes=1)
         return PlaneBatches.of_step(*what, planes, lanes=1)
 
@@ -209,24 +213,24 @@ class SlabWorker:
             self.shares = Shares(device, rows, places=rows.places)
             lines = [RowsOfShares(device, dtype, self.line.of_gpus)]
             self.column_tables, *self.mode_tables = (
-                RowTables(device, one) for one in self._tables_along_y()
+                RowTables(device, table) for table in self._make_tables_along_y()
             )
         self.planes = PlanePass(device, geometry, fields, dtype, batches, self.scratch, lines)
         self.columns = [
-            column_pass(one.geometry)(
+            column_pass(kx_range.geometry)(
                 device,
-                one.geometry,
+                kx_range.geometry,
                 fields,
                 dtype,
                 shape.ky,
                 self.scratch,
-                one.geometry.modes[2].count if batches.are_given else None,
+                kx_range.geometry.modes[2].count if batches.are_given else None,
                 row=shape.row,
             )
-            for one in needs.geometry.ranges
+            for kx_range in needs.geometry.ranges
         ]
 
-    def _tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _make_tables_along_y(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the tables of a tile along y: of points, and of modes by range of kx."""
         g, shape = self._needs.pencils, self.shape
         size = shape.planes, shape.kx or 0
@@ -243,7 +247,7 @@ class SlabWorker:
             if not self.line.tiled:
                 self._plan_along_y(slot, self.line, shape.kx)
         for size in sizes:
-            if not needs.given:
+            if not needs.has_user_points:
                 self.planes.plan(self._product, needs.inputs, needs.products, size)
                 continue
             for padded in {False, needs.real}:
@@ -257,7 +261,7 @@ class SlabWorker:
                 {needs.inputs, needs.products}, _sizes(all_ky, shape.ky), _sizes(row, width)
             ):
                 slot.clear()
-                place = slot.place((needs.fields, g.shape[0], shape.ky, width), needs.dtype)
+                place = slot.allocate((needs.fields, g.shape[0], shape.ky, width), needs.dtype)
                 columns.plan(place[:fields, :, :size, :part])
                 slot.clear()
 
@@ -269,7 +273,7 @@ class SlabWorker:
         for fields, part in itertools.product({needs.inputs, needs.products}, widths):
             for planes in _sizes(needs.geometry.planes, shape.planes):
                 slot.clear()
-                line.plan(slot.place(size_of_slot, needs.dtype)[:fields, :planes, :, :part])
+                line.plan(slot.allocate(size_of_slot, needs.dtype)[:fields, :planes, :, :part])
         slot.clear()
 
 
@@ -298,14 +302,14 @@ class SlabTiles:
     def check(self, comm: Comm, limit: int) -> None:
         """Refuse a limit that is too small for any tiles; allocates no field. Collective."""
         limit = -largest(comm, -limit)
-        if largest(comm, self._least_bytes()) > limit:
+        if largest(comm, self._count_least_bytes()) > limit:
             self._refuse(comm, limit)
 
     def fitting(self, comm: Comm, limit: int) -> tuple[TileSlots[SlabWorker], int]:
         """Return devices with the fewest tiles that fit on all ranks, and how many. Collective."""
         # Ranks may have different limits, since each checks its own devices.
         limit = -largest(comm, -limit)
-        found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._made)
+        found = fewest_tiles(comm, self._counts(), limit, self._bytes, self._make_slots)
         return found or self._refuse(comm, limit)
 
     def _refuse(self, comm: Comm, limit: int) -> NoReturn:
@@ -313,9 +317,9 @@ class SlabTiles:
 
         def least() -> int:
             if self.streaming.tiles or all(one.kind == "cpu" for one in self.devices):
-                return self._least_bytes()
+                return self._count_least_bytes()
             # Make the smallest tiles, to measure a library's memory.
-            return self._made(count, NO_LIMIT).bytes
+            return self._make_slots(count, NO_LIMIT).bytes
 
         raise self._too_little(limit, largest(comm, on_every_rank(comm, least)))
 
@@ -333,27 +337,27 @@ class SlabTiles:
             if left >= 0:
                 most = self.shape(count).ky
                 return count, min(self.staying_tiles(count, left) * most, self._ky)
-        raise self._too_little(limit, self._least_bytes())
+        raise self._too_little(limit, self._count_least_bytes())
 
     def staying_tiles(self, count: int, left: int) -> int:
-        """Return how many of `count` tiles keep columns on the device, with `left` bytes free."""
+        """Return the number of `count` tiles whose columns stay on the device, in `left` bytes."""
         shape = self.shape(count)
         if not self.streaming.resident or shape.row < self._row:
             return 0
         return min(left // self.needs.column_bytes(shape), -(-self._ky // shape.ky))
 
-    def _least_bytes(self) -> int:
+    def _count_least_bytes(self) -> int:
         return self._bytes(self._counts()[-1])
 
     def _bytes(self, count: int) -> int:
         """Return the bytes of `count` tiles, without a library's work area."""
-        slots = self.streaming.slots * self._slot_bytes(count)
-        return slots + max(self._beside(count, one) for one in self.devices)
+        slots = self.streaming.slots * self._count_slot_bytes(count)
+        return slots + max(self._bytes_beside(count, one) for one in self.devices)
 
-    def _slot_bytes(self, count: int) -> int:
+    def _count_slot_bytes(self, count: int) -> int:
         return max(self.needs.slot_bytes(self.shape(count), one) for one in self.devices)
 
-    def _beside(self, count: int, device: Device) -> int:
+    def _bytes_beside(self, count: int, device: Device) -> int:
         """Return the bytes of `count` tiles on a device outside the slots."""
         return self.needs.bytes_beside(self.shape(count), device, self.streaming)
 
@@ -389,22 +393,22 @@ class SlabTiles:
         of_planes, of_ky = max(1, -(-planes // count)), max(1, -(-ky // count))
         row, is_pencil = self._row, isinstance(self.geometry, PencilGeometry)
         if not self.needs.divides_planes or (count <= self._with_whole_rows and not is_pencil):
-            return TileShape(max(1, -(-planes // self._of_planes(count))), of_ky, row)
+            return TileShape(max(1, -(-planes // self._count_plane_tiles(count))), of_ky, row)
         g = self.needs.pencils
         # Parts of a plane, and of a ky, if there are more tiles than planes or ky.
         parts, of_row = -(-count // max(1, planes)), -(-count // max(1, ky))
         rows = g.plane_points[0]
         pairs = 2 * max(1, -(-rows // (2 * parts)))
-        unit = max(row_unit(one, rows) for one in self.devices)
+        unit = max(row_unit(device, rows) for device in self.devices)
         return TileShape(
             of_planes,
             of_ky,
             max(1, -(-row // of_row)),
-            max(1, -(-max(one.row for one in g.columns_along_y) // parts)),
+            max(1, -(-max(part.row for part in g.columns_along_y) // parts)),
             max(1, min(rows, max(unit, pairs))),
         )
 
-    def _of_planes(self, count: int) -> int:
+    def _count_plane_tiles(self, count: int) -> int:
         """Return the number of tiles of whole planes, given `count` tiles of columns.
 
         Planes are contiguous, so smaller tiles are copied as fast, and a pass waits less at its
@@ -436,10 +440,10 @@ class SlabTiles:
     def _usual_chunks(self) -> int:
         return chunks_of_step(self.geometry, self.needs.dtype, self.home)
 
-    def _made(self, count: int, limit: int) -> TileSlots[SlabWorker]:
+    def _make_slots(self, count: int, limit: int) -> TileSlots[SlabWorker]:
         """Return devices for `count` tiles, or raise `TooLittleMemory`."""
         needs, streaming, shape = self.needs, self.streaming, self.shape(count)
-        size = self._slot_bytes(count)
+        size = self._count_slot_bytes(count)
         home, stages = self.home, streaming.copies == "packed"
         if isinstance(home, FileHome):
             home, stages = home.host, any(tile_device.kind != "cpu" for tile_device in self.devices)
@@ -464,7 +468,7 @@ class SlabTiles:
                     streaming,
                     size,
                     worker_of(tile_device),
-                    self._beside(count, tile_device),
+                    self._bytes_beside(count, tile_device),
                     limit,
                 )
                 for tile_device in self.devices

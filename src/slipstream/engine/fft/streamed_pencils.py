@@ -72,7 +72,7 @@ class PackedPart:
         self._own = slice(0, last - first)
         self._is_whole = self._own.stop == row == self._g.row
         size = planes * self._g.spectral_shape[1] * row
-        self.array = slot.place((self._host.needs.fields, size), self._host.needs.dtype)
+        self.array = slot.allocate((self._host.needs.fields, size), self._host.needs.dtype)
 
     def record_in(self, fields: int) -> None:
         """Record copies from the host."""
@@ -80,7 +80,7 @@ class PackedPart:
         g, resident = self._g, self._host.resident[self._kx]
         packed = self._planes_of_rank(g.rank, fields)
         resident.record_in(self._slot.work(self._graph), packed, self.low, self._columns)
-        record_copies(self._graph, self._slot, self._own_pairs(fields, leaves=False), True)
+        record_copies(self._graph, self._slot, self._list_local_pairs(fields, leaves=False), True)
 
     def record_out(self, fields: int, targets: PackTargets) -> None:
         """Record copies to the memory of an exchange."""
@@ -92,7 +92,9 @@ class PackedPart:
         if self._host.leaves_whole:
             packed = self._planes_of_rank(g.rank, fields)
             resident.record_out(self._slot.work(self._graph), packed, low, self._columns)
-            record_copies(self._graph, self._slot, self._own_pairs(fields, leaves=True), False)
+            record_copies(
+                self._graph, self._slot, self._list_local_pairs(fields, leaves=True), False
+            )
             return
         z, planes = g.physical_box.start[0] + low, self.high - low
         first_x, last_x, _ = self._columns.indices(g.row)
@@ -119,7 +121,7 @@ class PackedPart:
         packed = self.array[:fields, start : start + planes * size]
         return packed.reshape(fields, planes, size // blocks.row, blocks.row)[..., self._own]
 
-    def _own_pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
+    def _list_local_pairs(self, fields: int, leaves: bool) -> Iterator[tuple[Array, Array]]:
         """Yield the part of this rank's own block, and its place on the host, by ranges of ky."""
         packed, part = self._planes_of_rank(self._g.rank, fields), (self.low, self.high)
         for ky, own in self._host.own_planes(self._kx, fields, leaves, *part):
@@ -215,7 +217,7 @@ class DividedPlanes:
                     (task.outputs, True, task.leaves),
                 )
             )
-            for tile in self._row_tiles(piece):
+            for tile in self._list_row_tiles(piece):
                 if arrived:
                     tile.record_modes(task.inputs, arrived, inward=True)
                 tile.record(of_piece)
@@ -244,7 +246,7 @@ class DividedPlanes:
     def _record_to_rows(self, fields: int, piece: Piece) -> None:
         """Record packed planes -> columns along y -> rows of modes at the ranks of their points."""
         exchange = self._passes.pieces.exchange(fields, piece, forward=False)
-        for tile in self._line_tiles(piece):
+        for tile in self._list_line_tiles(piece):
             tile.modes.record_in(fields)
             tile.record_transform(fields, forward=False)
             tile.record_points(fields, exchange, inward=False)
@@ -260,16 +262,16 @@ class DividedPlanes:
     ) -> None:
         exchange = self._passes.pieces.exchange(fields, piece, forward=True)
         exchange.targets.record_close(self._graph.on(self._host.home), "transpose")
-        for tile in self._line_tiles(piece):
+        for tile in self._list_line_tiles(piece):
             tile.record_points(fields, exchange, inward=True)
             tile.record_transform(fields, forward=True)
             tile.modes.record_out(fields, exchanges[tile.number].targets)
-        for one in exchanges:
-            one.targets.record_written(self._graph, piece.high)
+        for slab_exchange in exchanges:
+            slab_exchange.targets.record_written(self._graph, piece.high)
             if piece.is_last and closing is not None:
-                one.targets.record_close(closing, "transpose")
+                slab_exchange.targets.record_close(closing, "transpose")
 
-    def _line_tiles(self, piece: Piece) -> Iterator[LineTile]:
+    def _list_line_tiles(self, piece: Piece) -> Iterator[LineTile]:
         """Yield the tiles of a piece along y, each in the next slot."""
         shape, columns = self._host.shape, self._passes.pieces.geometry.columns_along_y
         for low in range(piece.low, piece.high, shape.planes):
@@ -280,7 +282,7 @@ class DividedPlanes:
                     part = slice(first, min(first + width, all_kx))
                     yield LineTile(self._graph, self._passes, piece, low, high, number, part)
 
-    def _row_tiles(self, piece: Piece) -> Iterator[RowTile]:
+    def _list_row_tiles(self, piece: Piece) -> Iterator[RowTile]:
         """Yield the tiles of a piece along x, each in the next slot."""
         shape, all_rows = self._host.shape, self._passes.pieces.geometry.plane_points[0]
         step = shape.rows or all_rows
@@ -317,7 +319,7 @@ class LineTile:
         self._blocks = self._g.columns_along_y[number].alike(shape.planes, width)
         self._ny = self._g.shape[1]
         size = shape.planes * self._ny * width
-        self._columns = slot.place((needs.fields, size), needs.dtype)
+        self._columns = slot.allocate((needs.fields, size), needs.dtype)
 
     def record_transform(self, fields: int, forward: bool) -> None:
         """Record the transform between modes and columns along y."""
@@ -330,7 +332,7 @@ class LineTile:
             work: Any = np.broadcast_to(np.zeros((), self._dtype), size)
         else:
             held = self._blocks.planes, self._ny, self._blocks.row
-            work = self._slot.place((fields, *held), self._dtype)[:, :planes, :, :width]
+            work = self._slot.allocate((fields, *held), self._dtype)[:, :planes, :, :width]
         modes, columns = self.modes.array[:fields], self._columns[:fields]
         line.record(
             self._slot.work(self._graph),
@@ -376,7 +378,7 @@ class RowTile:
         self._held = cast(RowGeometry, slot.worker.planes.geometry)
         needs = passes.fields.needs
         size = self._held.planes * self._held.plane_points[0] * self._held.x_row
-        self._modes = slot.place((needs.fields, size), needs.dtype)
+        self._modes = slot.allocate((needs.fields, size), needs.dtype)
         # Units of rows, which are planes for a pass.
         self._units = (high - low) * (rows.stop - rows.start) // self._held.plane_points[0]
         self._all_rows = passes.pieces.geometry.plane_points[0]
@@ -390,7 +392,7 @@ class RowTile:
             product = replace(product, maxima=product.maxima[row:])
             if product.stored:
                 in_slot, on_host = self._points(product.points)
-                product = replace(product, points=self._in_units(in_slot))
+                product = replace(product, points=self._split_into_units(in_slot))
                 leaving = on_host, in_slot
         elif task.points is not None:
             in_slot, on_host = self._points(task.points)
@@ -398,7 +400,7 @@ class RowTile:
                 slot.record_in(self._graph, *crossing(in_slot, on_host, padded))
             else:
                 leaving = crossing(on_host, in_slot, padded)
-            task = replace(task, points=self._in_units(in_slot))
+            task = replace(task, points=self._split_into_units(in_slot))
         sources, targets = (
             [self._packed(fields)] if moves else []
             for fields, moves in ((task.inputs, task.arrives), (task.outputs, task.leaves))
@@ -422,9 +424,9 @@ class RowTile:
         on_host, host = points[:, self._low : self._high, self._rows], self._fields
         return placed_points(self._slot, on_host.shape, on_host.dtype, host.padded), on_host
 
-    def _in_units(self, place: Array) -> Array:
+    def _split_into_units(self, array: Array) -> Array:
         unit = self._held.plane_points[0]
-        return place.reshape(len(place), self._units, unit, place.shape[-1])
+        return array.reshape(len(array), self._units, unit, array.shape[-1])
 
     def _pairs(self, fields: int, exchange: PieceExchange) -> Iterator[tuple[Array, Array]]:
         """Yield parts of blocks, in the slot and on the host: (fields, blocks, planes, rows)."""

@@ -307,7 +307,7 @@ class StreamedColumnTile(ColumnTile):
         columns = self._resident.columns(low)
         if columns is None:
             size = needs.fields, nz, self._ky, part.stop - part.start
-            columns = slot.place(size, needs.dtype)
+            columns = slot.allocate(size, needs.dtype)
         super().__init__(
             slot.worker.columns[kx],
             slot.work(graph),
@@ -330,7 +330,7 @@ class StreamedColumnTile(ColumnTile):
         if key not in self._parts:
             source = super().part(array)
             fields, kz, count, row = source.shape
-            part = self._slot.place((fields, kz, self._ky, row), array.dtype)[:, :, :count]
+            part = self._slot.allocate((fields, kz, self._ky, row), array.dtype)[:, :, :count]
             self._parts[key] = part
             self._sources[id(part)] = source
         return self._parts[key]
@@ -444,7 +444,7 @@ class StreamedPlaneTile(PlaneTile):
                 leaving = crossing(on_host, points, host.padded)
         elif product is not None and product.stored:
             on_host = product.points[:, self.low : self.high]
-            product = replace(product, points=slot.place(on_host.shape, on_host.dtype))
+            product = replace(product, points=slot.allocate(on_host.shape, on_host.dtype))
             leaving = on_host, product.points
         super().record(replace(task, points=points, product=product), exchanges, None)
         if leaving is not None:
@@ -460,12 +460,13 @@ class StreamedPasses:
     """The passes of fields on the host, tile by tile. Collective.
 
     Tiles are loaded from, and stored in, the arrays of `engine`. At most `limit` bytes may be
-    allocated on each device, including `others` that are not for passes. The passes allocate
+    allocated on each device, `reserved` of them for other uses than passes. The passes allocate
     `device_bytes`, which includes a generous estimate for small tables. A pass cuts the columns of
     this rank into `tiles` tiles, and its planes into at least as many.
     """
 
-    goes_ahead, input_chunks = True, 1
+    goes_ahead = True
+    input_chunks = 1
     # Whether to allocate the columns of a single rank's engine that has no working memory.
     _adds_columns = True
 
@@ -475,13 +476,13 @@ class StreamedPasses:
         tiles: SlabTiles,
         comm: Comm,
         limit: int,
-        others: int,
+        reserved: int,
     ) -> None:
         self._host, self._tiles = engine, tiles
         self.devices, self.geometry = tiles.devices, engine.geometry
         self._slots, self.tiles = tiles.fitting(comm, limit)
         self.device_bytes = self._slots.bytes
-        self.residents = self._keep(max(0, limit - self.device_bytes - others))
+        self.residents = self._keep(max(0, limit - self.device_bytes - reserved))
         needs, shape = tiles.needs, tiles.shape(self.tiles)
         self.fields = HostFields(needs, engine, self.residents, shape, tiles.home)
         if self._adds_columns and not len(engine.columns[0]):
@@ -504,10 +505,10 @@ class StreamedPasses:
         size, count = needs.column_bytes(shape), self._tiles.staying_tiles(self.tiles, left)
         most, dtype = shape.ky, needs.dtype
         kept = [
-            ResidentColumns(one.geometry, self.devices[0], needs.fields, dtype, most, count)
-            for one in needs.geometry.ranges
+            ResidentColumns(kx_range.geometry, self.devices[0], needs.fields, dtype, most, count)
+            for kx_range in needs.geometry.ranges
         ]
-        self.device_bytes += max(one.tiles for one in kept) * size
+        self.device_bytes += max(resident.tiles for resident in kept) * size
         return kept
 
     def own_columns(self, fields: int, resident: Sequence[ResidentColumns]) -> list[OwnColumns]:

@@ -70,9 +70,9 @@ class TransformTiles(SlabTiles):
     def chunks(self, count: int) -> int:
         return 1 if self._by_device else super().chunks(count)
 
-    def _beside(self, count: int, device: Device) -> int:
+    def _bytes_beside(self, count: int, device: Device) -> int:
         buffers = self._by_device.device_bytes(count) if self._by_device else 0
-        return super()._beside(count, device) + buffers
+        return super()._bytes_beside(count, device) + buffers
 
 
 class TransformPasses(StreamedPasses):
@@ -134,10 +134,10 @@ class StreamedPlan(Plan):
         self.residency = "disk" if isinstance(home, FileHome) else "host"
         self.workers, rank = a.workers or a.ranks, 0 if comm is None else comm.rank
         # The rank that has all data, or None.
-        alone = _only(a.input_boxes)
-        if alone is None or alone != _only(a.output_boxes):
+        alone = _find_only_rank(a.input_boxes)
+        if alone is None or alone != _find_only_rank(a.output_boxes):
             alone = 0 if self.workers == 1 or len(a.shape) == 1 else None
-        layout = _layout_of(a, rank, alone, self.workers)
+        layout = _choose_layout(a, rank, alone, self.workers)
         of_user, ends = (a.input_boxes, a.output_boxes), (layout.points, layout.modes)
         moved = layout.exchanged(a)
         from_device = streaming.from_device and a.ranks > 1
@@ -160,13 +160,13 @@ class StreamedPlan(Plan):
                 if moved[side]
             )
             memory = None if from_device else slab.exchange_memory()
-            if memory is None or need > min(one.nbytes for one in memory):
+            if memory is None or need > min(array.nbytes for array in memory):
                 memory = (
                     from_host.pack_buffer((need,), np.uint8),
                     from_host.empty((need,), np.uint8),
                 )
         (points, user_points), (modes, user_modes) = (
-            [with_fields(one[side], a.fields) for one in (ends, of_user)] for side in (0, 1)
+            [with_fields(boxes[side], a.fields) for boxes in (ends, of_user)] for side in (0, 1)
         )
         parts: list[Link] = [(slab, modes[rank].shape, a.complex_dtype)]
         if moved[0]:
@@ -211,14 +211,14 @@ class StreamedPlan(Plan):
         super().record_backward(graph.on(self._device), spectral, physical)
 
 
-def _only(boxes: Boxes) -> int | None:
+def _find_only_rank(boxes: Boxes) -> int | None:
     """Return the only rank with a nonempty box, or None."""
     filled = [rank for rank, box in enumerate(boxes) if box.size]
     return filled[0] if len(filled) == 1 else None
 
 
-def _differ(boxes: Boxes, others: Boxes) -> bool:
-    return any(a != b and (a.size or b.size) for a, b in zip(boxes, others, strict=True))
+def _are_different(boxes: Boxes, boxes_there: Boxes) -> bool:
+    return any(a != b and (a.size or b.size) for a, b in zip(boxes, boxes_there, strict=True))
 
 
 @dataclass(frozen=True)
@@ -235,10 +235,13 @@ class _Layout:
 
     def exchanged(self, a: Arguments) -> list[bool]:
         """Return whether points, and modes, are not in the layout of the user's arrays."""
-        return [_differ(a.input_boxes, self.points), _differ(a.output_boxes, self.modes)]
+        return [
+            _are_different(a.input_boxes, self.points),
+            _are_different(a.output_boxes, self.modes),
+        ]
 
 
-def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Layout:
+def _choose_layout(a: Arguments, rank: int, alone: int | None, workers: int) -> _Layout:
     """Return the layout with the fewest exchanges; without any if rank `alone` has all data."""
     if alone is not None:
         boxes = [
@@ -246,13 +249,13 @@ def _layout_of(a: Arguments, rank: int, alone: int | None, workers: int) -> _Lay
             for shape in (a.shape, a.spectral_shape)
         ]
         place = (0, 1, 1) if rank == alone else (1, 2, 1)
-        return _Layout(_slab_geometry(a, *place), boxes[0], boxes[1])
-    ways = [_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
+        return _Layout(_make_slab_geometry(a, *place), boxes[0], boxes[1])
+    ways = [_make_layout_along(a, rank, workers, axis) for axis in range(min(2, len(a.shape) - 1))]
     # Of equal layouts, as on a device, the points stay in place.
     return min(ways, key=lambda way: (sum(way.exchanged(a)), way.exchanged(a)))
 
 
-def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
+def _make_layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
     """Return the layout with planes normal to z or y, and columns along it.
 
     Columns are slabs, or in the user's layout of the modes.
@@ -262,31 +265,31 @@ def _layout_along(a: Arguments, rank: int, workers: int, axis: int) -> _Layout:
         for shape, along in ((a.shape, axis), (a.spectral_shape, 1 - axis))
     )
     idle = not any(box.size for box in a.output_boxes[workers:])
-    if len(a.shape) == 3 and idle and _differ(a.output_boxes, modes):
-        boxes = [_swapped(box) for box in a.output_boxes] if axis else a.output_boxes
-        pencils = pencil_geometry(*_sizes(a, axis), rank, a.ranks, boxes, workers)
+    if len(a.shape) == 3 and idle and _are_different(a.output_boxes, modes):
+        boxes = [_swap_axes(box) for box in a.output_boxes] if axis else a.output_boxes
+        pencils = pencil_geometry(*_order_axes(a, axis), rank, a.ranks, boxes, workers)
         if pencils:
             return _Layout(pencils, points, a.output_boxes, axis == 1)
-    return _Layout(_slab_geometry(a, rank, a.ranks, workers, axis), points, modes, axis == 1)
+    return _Layout(_make_slab_geometry(a, rank, a.ranks, workers, axis), points, modes, axis == 1)
 
 
-def _swapped(box: Box) -> Box:
+def _swap_axes(box: Box) -> Box:
     (a, b, c), (d, e, f) = box.start, box.stop
     return Box((b, a, c), (e, d, f))
 
 
-def _slab_geometry(
+def _make_slab_geometry(
     a: Arguments, rank: int, ranks: int, workers: int, axis: int = 0
 ) -> PlaneGeometry:
     """Return the slabs of a rank, also for an array of one or two axes."""
     if len(a.shape) < 3:
         z, x = [Modes(1, 1, 0), *a.modes][-2:]
         return SlabGeometry.of_rows((z, x), rank, ranks, workers)
-    # Rows of modes are not padded: they would be longer than those of the user's array.
-    return chunk_geometry(*_sizes(a, axis), rank, ranks, workers=workers)
+    # Rows of modes are not padded: they would be longer than the rows of the user's array.
+    return chunk_geometry(*_order_axes(a, axis), rank, ranks, workers=workers)
 
 
-def _sizes(a: Arguments, axis: int) -> tuple[tuple[int, int, int], tuple[Modes, Modes, Modes]]:
+def _order_axes(a: Arguments, axis: int) -> tuple[tuple[int, int, int], tuple[Modes, Modes, Modes]]:
     """Return the points and modes of three axes, first the axis normal to planes."""
     (z, y, x), (of_z, of_y, of_x) = a.shape, a.modes
     return ((y, z, x), (of_y, of_z, of_x)) if axis else ((z, y, x), (of_z, of_y, of_x))
@@ -315,7 +318,7 @@ class StreamedSlabs(Part):
         self._fields, dtype, self._swapped = a.fields, a.complex_dtype, swapped
         self._point_bytes = a.dtype.itemsize
         tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + geometry.plane_points[1])
-        if all(one.kind == "cpu" for one in devices):
+        if all(device.kind == "cpu" for device in devices):
             tables = 0
         needs = TileNeeds(
             geometry=geometry,
@@ -325,7 +328,7 @@ class StreamedSlabs(Part):
             spectral=1,
             reals=0,
             constants=tables,
-            given=True,
+            has_user_points=True,
             real=a.real,
             exchanges_on_device=transport is not None and streaming.from_device,
         )
@@ -353,7 +356,8 @@ class StreamedSlabs(Part):
         self.all_stays &= passes.resident.ky == geometry.most_ky
         most = tiles.shape(passes.tiles).ky
         self._nothing = [
-            ResidentColumns(one.geometry, devices[0], 1, dtype, most, 0) for one in geometry.ranges
+            ResidentColumns(kx_range.geometry, devices[0], 1, dtype, most, 0)
+            for kx_range in geometry.ranges
         ]
         self.exchanges = int(transport is not None)
         self.wire_elements = a.fields * geometry.off_rank_elements if transport else 0
@@ -427,7 +431,7 @@ class StreamedSlabs(Part):
         self, graph: StepGraph, physical: Array, spectral: Array, forward: bool, scale: float
     ) -> None:
         graph = graph.on(self.passes.devices[0])
-        points, modes = self._as_slabs(physical, spectral)
+        points, modes = self._view_as_slabs(physical, spectral)
         passes, shares, skips = self._of_fields(physical, spectral, modes, forward)
         # The passes over planes and over columns, in order: field by field, or if arrays share
         # memory the first pass of all fields before the second.
@@ -447,7 +451,7 @@ class StreamedSlabs(Part):
             elif not skips:
                 record_columns(graph, tiles, modes[part], chunks=chunks)
 
-    def _as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
+    def _view_as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
         """Return arrays as (fields, z, y, x) and (fields, kz, ky, kx), whatever axes they have."""
         if physical.ndim == 2:
             physical, spectral = physical[:, None], spectral[:, None]

@@ -20,6 +20,8 @@ from slipstream.engine.schedule import StepGraph
 
 # The most points per mode: more is considered a mistake.
 _MOST_PADDING = 16
+# The size of an array in bytes from which several threads pay off.
+_DIVIDED = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,9 @@ def padded_sizes(
     """
     if padding is None:
         return tuple(sizes), None
-    given: Any = 1.5 if isinstance(padding, str) and padding == "3/2" else padding
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    factors: list[Any] = list(given) if several else [given] * len(axes)
+    wanted: Any = 1.5 if isinstance(padding, str) and padding == "3/2" else padding
+    several = isinstance(wanted, Sequence) and not isinstance(wanted, str)
+    factors: list[Any] = list(wanted) if several else [wanted] * len(axes)
     if (
         not axes
         or len(factors) != len(axes)
@@ -162,10 +164,6 @@ def truncate(
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))
 
 
-# The size of an array in bytes from which several threads pay off.
-_DIVIDED = 256 << 10
-
-
 class Part:
     """The interface of the parts of a transform. `Part()` itself does nothing.
 
@@ -203,9 +201,9 @@ def in_lanes(
     # The slowest axis with an index for every lane, or the longest one.
     several = graph.lane_of_batch(0) != graph.lane_of_batch(1) and source.nbytes >= _DIVIDED
     lanes = graph.device.lanes if several else 1
-    along = next((one for one in free_axes if source.shape[one] >= lanes), None)
+    along = next((other for other in free_axes if source.shape[other] >= lanes), None)
     if along is None:
-        along = max(free_axes, key=lambda one: source.shape[one])
+        along = max(free_axes, key=lambda other: source.shape[other])
     for number, (low, high) in enumerate(split(source.shape[along], lanes)):
         lane = graph.lane_of_batch(number)[1]
         where = (*[slice(None)] * along, slice(low, high))
@@ -244,10 +242,10 @@ class Redistribution(Part):
         if memory is None:
             empty = transport.empty if transport else device.empty
             packed = empty((sizes[0],), dtype), empty((sizes[1],), dtype)
-            self.buffer_bytes = sum(one.nbytes for one in packed)
+            self.buffer_bytes = sum(array.nbytes for array in packed)
             back = packed[::-1]
         else:
-            outgoing, incoming = (one.view(dtype) for one in memory)
+            outgoing, incoming = (array.view(dtype) for array in memory)
             packed = outgoing[: sizes[0]], incoming[: sizes[1]]
             back = outgoing[: sizes[1]], incoming[: sizes[0]]
         self._ways = [
@@ -316,7 +314,7 @@ def _add_copies(
     )
 
 
-def _stored_in_order(
+def _allocate_in_order(
     device: Device, shape: tuple[int, ...], dtype: DTypeLike, order: Sequence[int]
 ) -> Array:
     """Return an uninitialised array whose axes are in another order in memory."""
@@ -348,10 +346,10 @@ class AxisTransform(Part):
             # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()
             order = [a for a in range(len(before)) if a != axis or not aside] + [axis] * aside
-            self._all = _stored_in_order(device, shape, complex_dtype, order)
+            self._all = _allocate_in_order(device, shape, complex_dtype, order)
             if aside:
                 real_dtype = np.zeros(0, complex_dtype).real.dtype
-                self._points = _stored_in_order(device, before, real_dtype, order)
+                self._points = _allocate_in_order(device, before, real_dtype, order)
                 self.buffer_bytes = self._points.nbytes
             self.buffer_bytes += self._all.nbytes
 

@@ -1,4 +1,4 @@
-"""The arrays that users pass to a plan and get from it, at once or when they are ready."""
+"""The arrays that users pass to a plan and get from it, immediately or when they are ready."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from slipstream.engine.processes import renew_in_child
 from slipstream.engine.schedule import CommittedStep
 from slipstream.engine.schedule.step_graph import ByteRegion
 
-# DLPack's device types: of host memory, pinned or not, and of GPUs by kind of device, managed or
-# not.
-_DLPACK_HOST, _DLPACK_GPU = (1, 3, 11), {"cuda": (2, 13)}
+# DLPack's device types of host memory, pinned or not.
+_DLPACK_HOST = (1, 3, 11)
+# DLPack's device types of GPUs by kind of device, managed or not.
+_DLPACK_GPU = {"cuda": (2, 13)}
 # The number of recent arrays that are recognised.
 _RECOGNISED = 8
 # The number of pairs of arrays for which a recorded step is kept.
@@ -40,10 +41,10 @@ _IDLE = 64
 
 def array_key(array: Array) -> Hashable:
     """Return the identity of an array: address, layout, and whether it is writable."""
-    place: Any = (
+    address: Any = (
         array.__array_interface__["data"] if isinstance(array, np.ndarray) else array.data.ptr
     )
-    return place, array.shape, array.strides, array.dtype
+    return address, array.shape, array.strides, array.dtype
 
 
 class UserArrays:
@@ -103,7 +104,7 @@ class UserArrays:
         """Remember an array that will be passed again."""
         self._seen.append((array_key(array), weakref.ref(self._owner(array))))
 
-    def _ours(self, array: Any, name: str) -> Any:
+    def _import_array(self, array: Any, name: str) -> Any:
         """Return a NumPy or CuPy array in the memory of another library's array, through DLPack.
 
         NumPy's and CuPy's arrays, and arrays on devices that the plan does not use, are unchanged.
@@ -126,7 +127,7 @@ class UserArrays:
 
     def checked(self, array: Any, side: str, name: str) -> Array:
         """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
-        array, (shape, dtype) = self._ours(array, name), self._kinds[side]
+        array, (shape, dtype) = self._import_array(array, name), self._kinds[side]
         takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
         if isinstance(array, list | tuple) and name != "out":
             try:
@@ -160,7 +161,7 @@ class UserArrays:
         return result
 
     def usable(self, array: Array) -> bool:
-        """Return whether an array is used in place; others are copied to those of `own`."""
+        """Return whether an array is used in place; others are copied to the plan's."""
         if not self._home.holds(array):
             return False
         fits = array.size and address_of(array) % 16 == 0 and min(array.strides) > 0
@@ -196,7 +197,7 @@ class UserArrays:
             return True
         return not ByteRegion(start, points).overlaps(ByteRegion(address_of(modes), modes))
 
-    def own(self, side: str) -> Array:
+    def get_plan_array(self, side: str) -> Array:
         """Return the plan's array on a side."""
         if side not in self.of_plan:
             with self._meter:

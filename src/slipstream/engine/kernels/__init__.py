@@ -50,7 +50,7 @@ def source(header: str, constants: dict[str, object]) -> str:
 def source_of_variants(header: str, name: str, variants: Sequence[dict[str, object]]) -> str:
     """Return the text of a kernel with each of some sets of constants: number i is `name`_i.
 
-    For CPUs, whose compilers take half as long for a few kernels at once as one by one.
+    For CPUs, whose compilers take half as long for a few kernels in one text as one by one.
     """
     return _variants(header, name, tuple(tuple(sorted(one.items())) for one in variants))
 
@@ -68,12 +68,12 @@ def _variants(header: str, name: str, variants: tuple[tuple[tuple[str, object], 
 
 @functools.cache
 def _source(header: str, constants: tuple[tuple[str, object], ...]) -> str:
-    lines = [f"#define {name} {_literal(value)}" for name, value in constants]
+    lines = [f"#define {name} {_write_literal(value)}" for name, value in constants]
     _embed(header, lines, set(), dict(constants))
     return "\n".join(lines) + "\n"
 
 
-def _literal(value: object) -> str:
+def _write_literal(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, tuple):
@@ -86,7 +86,7 @@ def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, o
         return
     seen.add(header)
     is_included = len(seen) > 1
-    for text, name, constant in _between_includes(header):
+    for text, name, constant in _split_at_includes(header):
         lines.append(_KERNEL.sub("INCLUDED_KERNEL", text) if is_included else text)
         included = name or str(constants.get(constant, "")).strip('"')
         if included:
@@ -94,7 +94,7 @@ def _embed(header: str, lines: list[str], seen: set[str], constants: dict[str, o
 
 
 @functools.cache
-def _between_includes(header: str) -> list[tuple[str, str, str]]:
+def _split_at_includes(header: str) -> list[tuple[str, str, str]]:
     """Return a header's text up to each include, and the included name or constant."""
     text = _written.get(header) or resources.files(__package__).joinpath(header).read_text()
     lines, pieces = [f'#line 1 "{header}"'], []

@@ -5,7 +5,7 @@
 
 // Sums over the modes of each row, by bin, of the real part of conj(first) . second, both signs of kx
 // counted: sums[row][bins], zero before. A row is one thread's, so that the order of additions, and
-// the result, is the same in every run. Fields, planes and rows of modes are so many modes apart.
+// the result, is the same in every run. The distances between fields, planes and rows are in modes.
 KERNEL binned_rows(const Complex* RESTRICT first, const Complex* RESTRICT second,
                    const double* RESTRICT wave_z, const double* RESTRICT wave_y,
                    const double* RESTRICT wave_x, double* RESTRICT sums, Index bins, Index fields,

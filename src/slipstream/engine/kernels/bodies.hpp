@@ -5,9 +5,9 @@
 // What `numbers` begin with: the time step, then by x, y and z the periods of the box, the spacings, and the place
 // of the first points along z.
 constexpr int STEP = 0, LENGTHS = 1, SPACINGS = 4, FIRST_Z = 7, HEADER = 8;
-// What there is of each body, in this order. BODY_SIZE is their number.
+// The numbers of each body, in this order. BODY_SIZE is their count.
 constexpr int KIND = 0, CENTER = 1, VELOCITY = 4, ROTATION = 7, AXES = 10, RADIUS = 19, HALF = 20, SMOOTHING = 23,
-              MASK = 24, REACH = 25, PARTS = 28;  // of each field, what it is to be, and how fast
+              MASK = 24, REACH = 25, PARTS = 28;  // the target of each field, and how fast it is reached
 
 enum Kind { SPHERE_KIND = 0, CYLINDER_KIND = 1, BOX_KIND = 2, MASK_KIND = 3 };
 
@@ -106,10 +106,10 @@ KERNEL masks_of_distances(Real* RESTRICT mask, Index rows, Index nx, double widt
 
 #else
 
-// Set the modes of FIELDS fields to what comes back of the points, the vector at VECTOR without its gradient. Fields
-// that are not TAKEN stay. Outside of the sphere of modes that is kept nothing is set. With HOLDS the mean of the
-// vector becomes `means`, and what it would have been goes to `held`. gains[z][y] is what the energy of a row
-// gains, to which ACTIVE fields belong. Between WALLS a row stands for that of -kz too.
+// Set the modes of FIELDS fields to the transforms of the points, less the gradient of the vector at VECTOR. Fields
+// that are not TAKEN stay. Outside of the sphere of kept modes nothing is set. With HOLDS the mean of the vector
+// becomes `means`, and the mean that it would have had goes to `held`. gains[z][y] is the gain of a row in energy,
+// to which ACTIVE fields contribute. Between WALLS a row stands for the row at -kz too.
 KERNEL take_penalised(const Complex* RESTRICT products, Complex* RESTRICT state, const Real* RESTRICT wavenumbers,
                       const double* RESTRICT parameters, const double* RESTRICT means, double* RESTRICT held,
                       double* RESTRICT gains, Index nz, Index ny, Index nx, Index row_size, Index low, Index gap,

@@ -1,8 +1,8 @@
 // Packing wide links into compact ones, and the exceptions that do not fit.
 #include "link_encoding.hpp"
 
-// The number, in COMPACT links, of the sites of an upstream row: that of the one at the same x, if it
-// is a pore, else of the next one; less the number of the site itself. False if it has none there.
+// The number, in COMPACT links, of a site of an upstream row, less the number of the site itself: of the
+// site at the same x, if it is a pore, else of the next pore. False if no link leads to a pore of that row.
 INLINE bool number_of_row(const Link* RESTRICT links, Index sites, Index site, int row, Index& number) {
   for (int q = 1; q < DIRECTIONS; ++q) {
     if (ROW_OF[q] != row) continue;

@@ -62,8 +62,8 @@ INLINE Place shorten(Sets sets, Index run) {
   return {run, shift};
 }
 
-// Unite the sets of a run and of its neighbour, which lies across so many seams. Returns whether
-// this tells anything new of the sets.
+// Unite the sets of a run and of its neighbour, which lies across the seams that `across` counts.
+// Returns whether this tells anything new of the sets.
 INLINE bool unite(Sets sets, Index run, Index neighbour, Shift across) {
   const Place one = shorten(sets, run), other = shorten(sets, neighbour);
   const Shift way = one.shift + across - other.shift;  // from root to root

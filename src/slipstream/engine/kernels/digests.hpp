@@ -1,5 +1,5 @@
-// Digests of numbers: sums, modulo 2^64, of what the bits and the place of each one make together. Such a
-// sum does not depend on the order, nor on who has which numbers.
+// Digests of numbers: sums, modulo 2^64, of a hash of the bits and the place of each number. Such a sum
+// depends neither on the order nor on which rank holds which numbers.
 #pragma once
 #include "portability.hpp"
 

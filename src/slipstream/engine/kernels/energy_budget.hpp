@@ -40,9 +40,9 @@ KERNEL component_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumber
 #endif
 
 // Sums over each row of modes, both signs of kx counted, of a vector without its component `across` (3: of
-// all): energy, enstrophy, helicity (of a vector and its curl), that of its potential (of a vector of which it
-// is the curl, and the vector), squared divergence, palinstrophy, and of all but the mean the energy and the
-// energy over the wavenumber. sums[row][8].
+// all): energy, enstrophy, helicity (of the vector and its curl), the helicity of its potential (of a vector
+// whose curl it is, and the vector), squared divergence, palinstrophy, and of all but the mean the energy and
+// the energy over the wavenumber. sums[row][8].
 KERNEL vector_sums(const Complex* RESTRICT u, const Real* RESTRICT wavenumbers,
                    double* RESTRICT sums, Index nz, Index ny, Index nx, Index row_size,
                    Index field, Index across) {

@@ -16,7 +16,7 @@
 // header that defines the product,
 //   INLINE double pointwise(const Real (&in)[INPUTS], Real (&out)[OUTPUTS],
 //                           const double* RESTRICT parameters),
-// whose result is a rate (such as that of the CFL condition), for its maximum; ODD_ROWS, the
+// whose result is a rate (such as the rate of the CFL condition), for its maximum; ODD_ROWS, the
 // rows of a plane if they are an odd number. If points are wanted besides: see stored_points.hpp.
 #pragma once
 // With KEPT, each row keeps as many modes, and the number of rows is even if there are no ODD_ROWS.

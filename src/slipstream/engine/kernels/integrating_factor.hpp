@@ -1,6 +1,6 @@
-// The integrating factor exp(-rate duration) of modes, each of which decays at its own rate.
+// The integrating factor exp(-rate duration) of modes; each mode decays at its own rate.
 //
-// Stored, multiplied and applied is the factor less one. Most factors are so near to one that single
+// The factor less one is stored, multiplied and applied. Most factors are so near to one that single
 // precision would round them to a few digits of the rate, the same way in every step.
 //
 // MODEL_HEADER defines, for the model,

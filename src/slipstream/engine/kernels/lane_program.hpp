@@ -27,7 +27,7 @@ struct Item {
 // and the core on which it is raised; the last is not zero if a lane has failed.
 constexpr int COUNTER_STRIDE = 16, SLEEPERS = 1, CORE = 2, REALS = 8;
 // To wake a thread takes as long as a small transform, and steps often follow each other: so threads that
-// wait stay awake for so many nanoseconds, and look at the clock after as many spins.
+// wait stay awake for AWAKE nanoseconds, and look at the clock every SPINS spins.
 constexpr Index AWAKE = 50000;
 constexpr int SPINS = 50;
 
@@ -52,7 +52,7 @@ INLINE void relax() {
 }
 
 // Where calls pass integers and pointers in the order of arguments, apart from up to eight floating-point
-// numbers in registers of their own, and callers remove what is left on the stack, any function can be
+// numbers in separate registers, and callers clear the stack, any function can be
 // called with more arguments than it has: so it is on x86-64 and on 64-bit ARM.
 template <class T, int>
 using Same = T;
@@ -111,8 +111,8 @@ KERNEL stop_lanes(int* counters, Index lanes) {
   }
 }
 
-// A thread that runs lanes of steps next to the calling thread. It counts the programs that it has been
-// given and those that it has finished, and has a program for each.
+// A thread that runs lanes of steps next to the calling thread. It counts the programs received
+// and the programs finished, and has a program for each.
 struct Program {
   const Item* items;
   Index count;

@@ -58,7 +58,7 @@ INLINE void advect_group(const Group<ROWS>& group, Real* target, Index pitch, In
       now[r] = after;
     });
   }
-  // The last vector ends where the row does, and may overlap the one before.
+  // The last vector ends where the row does, and may overlap the vector before.
   if (x != last) {
     blend_zy<V>(group, last - lanes, wz, wy, to_before);
     blend_zy<V>(group, last, wz, wy, to_now);

@@ -126,7 +126,7 @@ KERNEL sum_speeds(const Stored* f, const unsigned char* RESTRICT voxels, const I
 }
 
 // Add the digest of the populations at the pores of rows: `start` is the place of the box's first voxel among
-// those of the whole image, whose rows and planes have so many.
+// the voxels of the whole image, whose rows and planes have `of_row` and `of_plane` of them.
 KERNEL digest_of_sites(const Stored* f, const unsigned char* RESTRICT voxels, const Index* RESTRICT first,
                        const Index* RESTRICT rows, Index row_count, Index columns, Index height, Index sites,
                        Index start, Index of_row, Index of_plane, double unit, Index* RESTRICT sums) {

@@ -5,7 +5,7 @@
 #ifdef MODEL_HEADER
 #include MODEL_HEADER
 
-// What goes to physical space at the start of a step.
+// Write the fields that go to physical space at the start of a step.
 KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
                    const Real* RESTRICT wavenumbers, const double* RESTRICT parameters, Index nz,
                    Index ny, Index nx, Index row_size, Index field, Index plane, Index first_x,
@@ -27,8 +27,8 @@ KERNEL take_inputs(const Complex* RESTRICT state, Complex* RESTRICT inputs,
 #ifdef ADDS  // the constants of nonlinear_term are defined
 
 // The rates of modes from products alone: no linear terms, decay or forcing, and no mean value. ADDS
-// adds them to `result`. SPHERE, and what is SHIFTED, as in
-// runge_kutta_substage.hpp; so are the products' and the other arrays' layouts.
+// adds them to `result`. SPHERE, SHIFTED and
+// the layouts of the products and of the other arrays are as in runge_kutta_substage.hpp.
 KERNEL nonlinear_term(const Complex* RESTRICT products, Complex* RESTRICT result,
                       const Real* RESTRICT wavenumbers, const Complex* RESTRICT phases,
                       const double* RESTRICT parameters, Index nz, Index ny, Index nx,

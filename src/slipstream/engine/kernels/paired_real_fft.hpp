@@ -15,7 +15,7 @@
 
 static_assert(passes > 1, "a single radix needs a second pass of radix 1");
 
-// After so many elements of a row one is left empty, so that strides of 4, 8 and 64 meet all banks.
+// After `gap` elements of a row one is left empty, so that strides of 4, 8 and 64 meet all banks.
 constexpr int gap = (N & (N - 1)) == 0 && radices[passes - 1] <= 4 ? 16 : 8;
 constexpr int row_size = N + N / gap + 1;
 constexpr int middle = passes - 1;

@@ -54,7 +54,7 @@ INLINE int modulo(double whole, int n, double per_n) {
   return i < 0 ? i + n : i >= n ? i - n : i;
 }
 
-// The same of a neighbour of a point, up to two further.
+// The same for a neighbour of a point, up to two further.
 INLINE int wrapped(int i, int n) { return i < 0 ? i + n : i < n ? i : n > 2 ? i - n : i % n; }
 
 // A position along an axis in points, and the whole number of them.
@@ -180,7 +180,7 @@ INLINE int count_from(Index first, Index stop) { return stop - first < together 
 #define GRID                                                                                                        \
   {int(nz), int(ny), int(nx), int(first_z), int(planes), int(first_y), int(grid_rows), per_z, per_y, per_x}
 
-// One step. With the fluid's velocity u at a particle and N = u + drift, N' that of the step before:
+// One step. With the fluid's velocity u at a particle and N = u + drift, N' the same of the step before:
 //   position += to_position[0] * velocity + to_position[1] * N + to_position[2] * N'
 //   velocity  = to_velocity[0] * velocity + to_velocity[1] * N + to_velocity[2] * N'
 // `state` has positions, N' and, of inertial particles, velocities, a row for each component, x first. `numbers` are

@@ -99,8 +99,8 @@ KERNEL write_places(Index* parents, Shift* shifts, Flags* flags, Index* RESTRICT
   }
 }
 
-// Write how the sets of a plane touch those of the plane below, which lies across so many seams of
-// z: two roots, the flags of both, and the way from root to root. *count becomes the number of entries.
+// Write how the sets of a plane touch those of the plane below, which lies across `z_seams` seams
+// of z: two roots, the flags of both, and the way from root to root. *count becomes the number of entries.
 KERNEL write_edges(const Index* first, const Run* runs, const Index* places, const Index* below_first,
                    const Run* below_runs, const Index* below_places, Index* edges, Index* count,
                    Index rows, Index columns, Index z_seams, Index y_periodic, Index x_periodic) {

@@ -2,7 +2,7 @@
 #include "portability.hpp"
 
 // Sums of the powers of |v|, v = (value - shift) * scale, from the first to the sixth, and of v^3 with its sign, over
-// segments of the points of each field: sums[segment][field][7]. Fields are so many values apart.
+// segments of the points of each field: sums[segment][field][7]. The distance between fields is in values.
 KERNEL sums_of_powers(const Real* RESTRICT values, const double* RESTRICT shifts,
                       const double* RESTRICT scales, double* RESTRICT sums, Index fields,
                       Index segments, Index length, Index points, Index field_size) {
@@ -40,7 +40,7 @@ INLINE void add_in_row(Index* target, Index value) {
 #endif
 }
 
-// The bin of a value; what lies beyond either end, or is not-a-number, has that of the end or the first.
+// The bin of a value; a value beyond either end has the bin of that end, not-a-number the first bin.
 INLINE Index bin_of(double value, double low, double per_bin, Index bins) {
   const double place = floor((value - low) * per_bin);
   return place > 0 ? (place < double(bins) ? Index(place) : bins - 1) : 0;

@@ -288,7 +288,7 @@ INLINE Complex operator*(Real s, Complex a) { return {s * a.re, s * a.im}; }
 INLINE Complex conjugate(Complex a) { return {a.re, -a.im}; }
 INLINE Complex times_i(Complex a) { return {-a.im, a.re}; }
 
-// The bits of a non-negative number, whose order as integers is that of the numbers; not-a-number
+// The bits of a non-negative number, which have the same order as integers as the numbers; not-a-number
 // comes above infinity, so a maximum of bits does not lose it.
 INLINE Index ordered_bits(double value) {
 #ifdef SLIPSTREAM_GPU

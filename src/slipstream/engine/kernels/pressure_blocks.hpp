@@ -121,8 +121,8 @@ KERNEL sum_over_blocks(const float* RESTRICT residual, const float* RESTRICT res
   }
 }
 
-// The pressure of sites from that of the blocks that their links lead to, times a factor, instead of what is
-// left of the residual; and sums over rows as whole numbers.
+// The pressure of sites from the pressure of the blocks that their links lead to, times a factor, instead of
+// the rest of the residual; and sums over rows as whole numbers.
 KERNEL spread_pressure(const float* RESTRICT pressure, const Link* RESTRICT walls,
                        const unsigned short* RESTRICT places, const int* RESTRICT tables, double factor,
                        double scale, float* RESTRICT rest, double* RESTRICT sums, Index planes,

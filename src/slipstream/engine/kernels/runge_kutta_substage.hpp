@@ -61,7 +61,7 @@ INLINE Real span_less_one(const Real (&factor)[COUNT][DECAYS], int which) {
 }
 
 #ifdef GAUSS
-// A CPU sets the factors of so many columns together, in SIMD lanes, of which all else here takes none.
+// A CPU sets the factors of FACTORS_AHEAD columns together, in SIMD lanes; nothing else here uses these.
 #ifdef SLIPSTREAM_GPU
 #define FACTORS_AHEAD 1
 #else
@@ -122,8 +122,8 @@ INLINE Real excess_of(Real value) {
 // numbers are START_TO_STAGE, RATE_TO_STAGE, START_TO_RESULT and RATE_TO_RESULT. With START_TO_CARRIED and
 // CARRY_RATE the start of a later stage is stored in `carried`, from which that one BEGINS_CARRIED.
 //
-// Of `stage` and `result` those that WRITES_STAGE and WRITES_RESULT name are stored; WRITES_INPUTS
-// stores what of the stage goes to physical space. Each of FORCES patterns of force is added to the
+// WRITES_STAGE and WRITES_RESULT store `stage` and `result`; WRITES_INPUTS stores the fields of the stage
+// that go to physical space. Each of FORCES patterns of force is added to the
 // rate of its component, one of FORCED, times a factor of this SUBSTAGE, which follows the time step
 // in `step`. With MARKS the result is checked: marks[ky of this rank] receives the ordered bits of
 // not-a-number where a value is not finite, or so large that energies are not. If SPHERE is not
@@ -133,9 +133,9 @@ INLINE Real excess_of(Real value) {
 // step[HELD_AT] on. What is SHIFTED belongs to a grid that is shifted by half a
 // spacing, for which `phases` are the factors along x, y and z.
 //
-// If the model is SHEARED, the wavenumber along y is that of the table less the tilt of the frame times kx.
+// If the model is SHEARED, the wavenumber along y is its entry in the table less the tilt of the frame times kx.
 // The last number of the table is the tilt at the start of the step. Rates keep vectors solenoidal only to the
-// order of the method, so what is stored is projected with the wavevector of that time.
+// order of the method, so stored vectors are projected with the wavevector of that time.
 KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
                         const Complex* current, const Complex* total, Complex* stage,
                         Complex* result, Complex* inputs, const Complex* RESTRICT forcing,
@@ -198,7 +198,7 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       }
 #endif
 #ifdef HELD
-      // Of shells that keep their energy, the number of the shell is that of `shell_numbers`.
+      // Shells that keep their energy are numbered as in `shell_numbers`.
       const double kx2 = double(kx) * kx, ky2 = double(ky) * ky, kz2 = double(kz) * kz;
       const int shell = int(sqrt(kx2 + ky2 + kz2) / (UNIT) + 0.5);
       constexpr int held_first[] = HELD_FIRST, held_size[] = HELD_SIZE, held_at[] = HELD_AT;

@@ -1,4 +1,4 @@
-// Numbers whose type in memory may be shorter than that of arithmetic.
+// Numbers whose type in memory may be shorter than the type of arithmetic.
 //
 // Constants: STORED, `Half` or a type of C++, and STORED_BYTES, its size. Without them numbers are stored as Real.
 #pragma once

@@ -8,7 +8,7 @@ struct Collision {
 };
 
 // The two-relaxation-time collision of Ginzburg, Verhaeghe and d'Humieres (2008), with a force that
-// acts half before and half after it. The equilibrium is linear, that of Stokes flow, unless INERTIA.
+// acts half before and half after it. The equilibrium is linear, as for Stokes flow, unless INERTIA.
 template <class V>
 INLINE void collide(V* f, Collision by) {
   const Moments<V> m = moments(f);

@@ -3,7 +3,7 @@
 // They come to a tile in the nearest cache, real and imaginary parts apart, so that an element of all
 // lanes is two vectors. Passes are decimation in frequency, in place: the first one reads columns from
 // memory, and the last one stores whole rows, in the order that the passes leave (as on GPUs,
-// `strided_fft.hpp`). Each lane does the same arithmetic whatever is beside it, so results do not
+// `strided_fft.hpp`). Each lane does the same arithmetic whatever the others hold, so results do not
 // depend on how the work is divided. Lengths and radices are arguments: one program serves all. What takes
 // long to compile is compiled once for all kernels (`vector_fft_tile.hpp`, `vector_fft_passes.hpp`), which
 // call it by its address.
@@ -190,7 +190,7 @@ void transform_tile(const Length& of, Values* tile, Values* target) {
 }
 
 // A length with a prime above MOST is a convolution (Bluestein 1970), by transforms of a length that
-// is at least 2 n - 1: chirp[k] = exp(-pi i k^2 / n), and `spectrum` is that of its conjugate,
+// is at least 2 n - 1: chirp[k] = exp(-pi i k^2 / n), and `spectrum` is the transform of its conjugate,
 // normalised. `by.n` is 0 for other lengths.
 struct Chirp {
   Length by;
@@ -236,7 +236,7 @@ struct ThreadMemory {
   ~ThreadMemory() { free(values); }
 };
 
-// Two tiles of this thread, of so many values each, and the addresses of as many rows on both sides.
+// Two tiles of this thread with `count` values each, and the addresses of as many rows on both sides.
 INLINE Values* tiles_of_thread(Index count) {
   static thread_local ThreadMemory memory;
   if (memory.size < count) {
@@ -298,8 +298,8 @@ INLINE void prefetch_after(const Complex* row) {
     __builtin_prefetch(next + end - 1, 0, 1);
 }
 
-// Where the rows of one side of a transform lie, in numbers of its type: in a table, of which some are
-// not kept (`row_tables.hpp`), or at equal distances.
+// Where the rows of one side of a transform lie, in numbers of its type: in a table, where some are not
+// kept (`row_tables.hpp`), or at equal distances.
 struct RowPlaces {
   const Index *offset, *pitch;
   Index first, between_planes, between_rows;

@@ -56,16 +56,16 @@ class MappedFiles:
         self.files, self._stripe, self._first = files, stripe, first
 
     def pieces(self, address: int, size: int) -> list[tuple[OpenFile, int, int]]:
-        """Return where some bytes are: files, offsets in them, and sizes."""
-        found, place = [], address - self.address + self._first
-        end, count, stripe = place + size, len(self.files), self._stripe
-        while place < end:
-            number, within = divmod(place, stripe)
-            part = min(end - place, stripe - within)
+        """Return the pieces of files that hold some bytes: files, offsets in them, and sizes."""
+        result, position = [], address - self.address + self._first
+        end, count, stripe = position + size, len(self.files), self._stripe
+        while position < end:
+            number, within = divmod(position, stripe)
+            part = min(end - position, stripe - within)
             offset = number // count * stripe + within
-            found.append((self.files[number % count], offset, part))
-            place += part
-        return found
+            result.append((self.files[number % count], offset, part))
+            position += part
+        return result
 
 
 # The files of this process in the order of their addresses.
@@ -84,19 +84,19 @@ def files_of(array: Any) -> MappedFiles | None:
     if not isinstance(array, np.ndarray) or not array.size:
         return None
     address = address_of(array)
-    place = bisect.bisect(_addresses, address) - 1
-    while place >= 0:
-        found = _mapped[place]()
-        if found is not None:
-            if address < found.stop:
-                return found
+    index = bisect.bisect(_addresses, address) - 1
+    while index >= 0:
+        files = _mapped[index]()
+        if files is not None:
+            if address < files.stop:
+                return files
             break
-        del _addresses[place], _mapped[place]
-        place -= 1
-    return _file_of_user(array)
+        del _addresses[index], _mapped[index]
+        index -= 1
+    return _find_file_of_user(array)
 
 
-def _file_of_user(array: np.ndarray) -> MappedFiles | None:
+def _find_file_of_user(array: np.ndarray) -> MappedFiles | None:
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if isinstance(owner, np.memmap) and owner.filename and owner.mode != "c":
@@ -135,14 +135,14 @@ def _opened(pages: int, flags: int) -> OpenFile:
 
 
 def _close(files: Sequence[OpenFile]) -> None:
-    for one in files:
-        os.close(one.pages)
-        if one.direct is not None:
-            os.close(one.direct)
+    for file in files:
+        os.close(file.pages)
+        if file.direct is not None:
+            os.close(file.direct)
 
 
 class _FileMemory(MappedBytes):
-    """Files mapped to memory; what NumPy takes for the memory of an array."""
+    """Files mapped to memory, which NumPy takes for the memory of an array."""
 
     def __init__(self, files: Sequence[OpenFile], size: int, shape: Shape, dtype: np.dtype) -> None:
         stripe = _stripe(len(files), size)
@@ -162,7 +162,7 @@ def _stripe(files: int, size: int) -> int:
     return _STRIPE if files > 1 else -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _new_files(folders: Sequence[str], size: int) -> list[OpenFile]:
+def _make_files(folders: Sequence[str], size: int) -> list[OpenFile]:
     """Return new files in some folders, of `size` bytes together."""
     stripe = _stripe(len(folders), size)
     stripes = -(-size // stripe)
@@ -170,14 +170,14 @@ def _new_files(folders: Sequence[str], size: int) -> list[OpenFile]:
     files: list[OpenFile] = []
     try:
         for folder in folders[:stripes]:
-            files.append(_new_file(folder, each))
+            files.append(_make_file(folder, each))
     except BaseException:
         _close(files)
         raise
     return files
 
 
-def _new_file(folder: str, size: int) -> OpenFile:
+def _make_file(folder: str, size: int) -> OpenFile:
     """Return a new file without a name, of bytes that are 0 and have their places on the drive."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -225,7 +225,7 @@ class FileHome(HostDevice):
         size = math.prod(shape) * dtype.itemsize
         if not size or size < _SMALL:
             return self.host.empty(shape, dtype)
-        memory = self._mapped(_new_files(self.folders, size), size, shape, dtype)
+        memory = self._mapped(_make_files(self.folders, size), size, shape, dtype)
         note_owned(memory, self.memory_kind, size)
         return np.asarray(memory)
 
@@ -239,7 +239,7 @@ class FileHome(HostDevice):
 
     def shared_files(self, size: int) -> list[int]:
         """Return files in the folders; see `HostDevice.shared_files`."""
-        files, numbers = _new_files(self.folders, size), []
+        files, numbers = _make_files(self.folders, size), []
         for one in files:
             numbers.append(os.dup(one.pages))
         _close(files)
@@ -266,24 +266,24 @@ class FileHome(HostDevice):
     @cached_property
     def is_direct(self) -> bool:
         """Whether all folders let tiles go around the system's memory."""
-        files = [_new_file(folder, SECTOR) for folder in self.folders]
+        files = [_make_file(folder, SECTOR) for folder in self.folders]
         _close(files)
         return all(one.direct is not None for one in files)
 
     def memory_total(self) -> int:
-        return self._room("f_blocks")
+        return self._sum_over_drives("f_blocks")
 
     def memory_free(self) -> int:
-        return self._room("f_bavail")
+        return self._sum_over_drives("f_bavail")
 
-    def _room(self, name: str) -> int:
-        found: dict[int, list[int]] = {}
+    def _sum_over_drives(self, name: str) -> int:
+        sizes_of_drive: dict[int, list[int]] = {}
         for folder in self.folders:
             system = os.statvfs(folder)
             size = int(getattr(system, name)) * system.f_frsize
-            found.setdefault(os.stat(folder).st_dev, []).append(size)
-        # Of files in turn: each folder has as much, and those of one drive share what it has.
-        return len(self.folders) * min(sizes[0] // len(sizes) for sizes in found.values())
+            sizes_of_drive.setdefault(os.stat(folder).st_dev, []).append(size)
+        # Files take turns: each folder holds as much, and the folders of one drive share its room.
+        return len(self.folders) * min(sizes[0] // len(sizes) for sizes in sizes_of_drive.values())
 
 
 class TileHost(HostDevice):
@@ -307,9 +307,9 @@ class TileHost(HostDevice):
 
 def file_home(folders: Sequence[str] | str | None, host: Device) -> FileHome:
     """Return the home of arrays in files; `InputError` if a folder is none. Not collective."""
-    given = [folders] if isinstance(folders, str) else list(folders or [tempfile.gettempdir()])
-    for folder in given:
+    paths = [folders] if isinstance(folders, str) else list(folders or [tempfile.gettempdir()])
+    for folder in paths:
         if not isinstance(folder, str) or not os.path.isdir(folder):
             raise InputError(f"scratch {folder!r}; accepted: a folder, or a list of folders")
     assert isinstance(host, HostDevice)
-    return FileHome([os.path.abspath(one) for one in given], host)
+    return FileHome([os.path.abspath(path) for path in paths], host)

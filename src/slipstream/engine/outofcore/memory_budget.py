@@ -23,6 +23,16 @@ PIPELINE_SLOTS = 3
 # Options of transforms only, and of steps only.
 _OF_TRANSFORMS = {"exchange"}
 _OF_STEPS = {"update", "resident"}
+# The fraction of the free memory for our arrays; the rest is for libraries.
+USABLE = 0.9
+# More bytes than any device has.
+NO_LIMIT = 1 << 62
+# Bytes of a tile that keep the bus busy.
+_TILE = 128 << 20
+# Tiles that keep a pipeline filled.
+_FEWEST = 8
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,8 +50,8 @@ class Streaming:
         Number of tiles that are sent together. None: in a transform all tiles of a field, or one
         from the device; in a step a quarter of all tiles.
     streams : int
-        0 for the pipeline of copies in, work and copies out; 1 to 16 for that number of streams,
-        each of which does all three for its tiles.
+        0 for the pipeline of copies in, work and copies out; 1 to 16 for that number of streams:
+        each does all three for its tiles.
     copies : {"memcpy2D", "zero-copy", "packed"}
         How tiles cross the bus: by the copy engines, by a kernel that accesses the host's memory,
         or gathered by the host's threads. Data from other ranks always cross from the device by
@@ -127,19 +137,6 @@ def checked_streaming(value: Streaming | Mapping[str, Any]) -> Streaming:
     return value
 
 
-# The fraction of the free memory for our arrays; the rest is for libraries.
-USABLE = 0.9
-# More bytes than any device has.
-NO_LIMIT = 1 << 62
-
-# Bytes of a tile that keep the bus busy.
-_TILE = 128 << 20
-# Tiles that keep a pipeline filled.
-_FEWEST = 8
-
-T = TypeVar("T")
-
-
 class TooLittleMemory(Exception):
     """The limit does not allow it."""
 
@@ -157,11 +154,11 @@ def memory_limit(devices: Sequence[Device], memory: int | str | None, comm: Comm
 
     They are the user's limit, or this rank's share of the free memory.
     """
-    mine = [one.identity for one in devices]
-    everyone = mine if comm is None else list(itertools.chain(*comm.allgather(mine)))
+    identities = [device.identity for device in devices]
+    everyone = identities if comm is None else list(itertools.chain(*comm.allgather(identities)))
     if memory is not None:
         return on_every_rank(comm, lambda: bytes_of(memory, "memory"))
-    shares = (one.memory_free() / everyone.count(one.identity) for one in devices)
+    shares = (device.memory_free() / everyone.count(device.identity) for device in devices)
     return int(USABLE * min(shares))
 
 

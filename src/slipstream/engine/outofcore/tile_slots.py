@@ -30,18 +30,34 @@ from slipstream.engine.outofcore.memory_budget import Streaming, TooLittleMemory
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 from slipstream.engine.schedule.step_graph import Node
 
-# Requests of a transfer that are under way together, and bytes of one at most.
-_DEPTH, _MOST = 8, 1 << 20
+# The most requests of a transfer that are under way together.
+_DEPTH = 8
+# The most bytes of a request.
+_MOST = 1 << 20
 # Bytes that are worth one more request under way.
 _WORTH = 1 << 18
 # Pieces of memory of one request: the least number that systems allow.
 _PIECES = 1024
-# Pages are what the system reads and writes as a whole.
+# Bytes of a page, which the system reads and writes as a whole.
 _PAGE = mmap.PAGESIZE
+# Bytes of rows that copy engines write to the host at less than full speed.
+_SHORT_ROW = 32 << 10
+# Numbers of a row that some threads copy together.
+_PART = 4096
+# By whether a file is read.
+_LABELS = {True: "read", False: "write"}
+# Transfers of files, each way, that are under way at the same time: while a rank waits for the last
+# requests of one, a drive has the requests of the next.
+_AT_ONCE = 4
+# The ways in which copies cross the bus.
+COPIES = ("memcpy2D", "zero-copy", "packed")
+# Buffers begin at multiples of this many bytes, as cuFFT, vector code and drives like it.
+ALIGNMENT = 512
 
 _local = threading.local()
-# Addresses and sizes; and a file, an offset in it, and its memory.
+# Addresses and sizes.
 _Pieces: TypeAlias = "list[tuple[int, int]]"
+# A file, an offset in it, and its memory.
 _Request: TypeAlias = "tuple[OpenFile, int, _Pieces]"
 
 
@@ -64,7 +80,7 @@ class FileTransfer:
         size = sum(target.nbytes for target, _, _ in self._pairs)
         if not size:
             return
-        requests = _Shared(self._all_requests())
+        requests = _Shared(self._list_all_requests())
         files = max(len(files.files) for _, _, files in self._pairs)
         depth = min(_DEPTH * files, 1 + size // _WORTH)
         run = functools.partial(_transfer, self._reads)
@@ -74,7 +90,7 @@ class FileTransfer:
             if failure is not None:
                 raise failure
 
-    def _all_requests(self) -> Iterator[_Request]:
+    def _list_all_requests(self) -> Iterator[_Request]:
         for target, source, files in self._pairs:
             if not target.size:
                 continue
@@ -85,10 +101,10 @@ class FileTransfer:
                 target[...] = source  # through the system's pages
                 continue
             there, here = (
-                _starts(address_of(array), shape[:-1], own)
+                _find_row_starts(address_of(array), shape[:-1], own)
                 for array, own in zip(pair, (steps, memory_steps), strict=True)
             )
-            yield from _requests_of(files, there, here, shape[-1] * item)
+            yield from _list_requests(files, there, here, shape[-1] * item)
 
 
 class _Shared:
@@ -106,7 +122,7 @@ class _Shared:
             yield item
 
 
-def _requests_of(
+def _list_requests(
     files: MappedFiles, there: np.ndarray, here: np.ndarray, size: int
 ) -> Iterator[_Request]:
     """Yield requests in the order of the file; rows that follow each other there are in one."""
@@ -118,14 +134,14 @@ def _requests_of(
         for of, offset, count in files.pieces(address, size):
             low = 0
             while low < count:
-                place = offset + low
+                position = offset + low
                 full = total == _MOST or len(pieces) == _PIECES
-                if full or of is not file or place != start + total:
+                if full or of is not file or position != start + total:
                     if file is not None:
                         yield file, start, pieces
-                    file, start, total, pieces = of, place, 0, []
+                    file, start, total, pieces = of, position, 0, []
                 # Requests end where pages end.
-                most = (start + _MOST) // _PAGE * _PAGE - place
+                most = (start + _MOST) // _PAGE * _PAGE - position
                 part = min(count - low, most if most > 0 else count)
                 pieces.append((target + low, part))
                 total += part
@@ -138,8 +154,8 @@ def _requests_of(
         yield file, start, pieces
 
 
-def _starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
-    """Return where the rows of an array begin."""
+def _find_row_starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
+    """Return the addresses of the rows of an array."""
     starts = np.full((1,), address, np.int64)
     for count, step in zip(shape, steps, strict=False):
         starts = (starts[:, None] + step * np.arange(count)).ravel()
@@ -147,15 +163,15 @@ def _starts(address: int, shape: list[int], steps: list[int]) -> np.ndarray:
 
 
 @functools.cache
-def _pools() -> dict[bool, ThreadPoolExecutor]:
+def _make_pools() -> dict[bool, ThreadPoolExecutor]:
     return {reads: ThreadPoolExecutor(4 * _DEPTH, "files") for reads in (True, False)}
 
 
-os.register_at_fork(after_in_child=_pools.cache_clear)
+os.register_at_fork(after_in_child=_make_pools.cache_clear)
 
 
 def _pool(reads: bool) -> ThreadPoolExecutor:
-    return _pools()[reads]
+    return _make_pools()[reads]
 
 
 def _transfer(reads: bool, requests: Iterable[_Request]) -> None:
@@ -163,9 +179,9 @@ def _transfer(reads: bool, requests: Iterable[_Request]) -> None:
         size = sum(part for _, part in pieces)
         aligned = not any((address | part) % file.sector for address, part in pieces)
         if file.direct is None:
-            _all(reads, file.pages, _memories(pieces), offset, size)
+            _transfer_all(reads, file.pages, _view_pieces(pieces), offset, size)
         elif aligned and not offset % file.sector:
-            _all(reads, file.direct, _memories(pieces), offset, size)
+            _transfer_all(reads, file.direct, _view_pieces(pieces), offset, size)
         elif reads:
             _read_around(file, offset, pieces, size)
         else:
@@ -178,7 +194,7 @@ def _read_around(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> Non
     buffer, address = _buffer()
     first = offset // _PAGE * _PAGE
     stop = -(-(offset + size) // _PAGE) * _PAGE
-    _all(True, file.direct, [buffer[: stop - first]], first, offset + size - first)
+    _transfer_all(True, file.direct, [buffer[: stop - first]], first, offset + size - first)
     address += offset - first
     for target, part in pieces:
         ctypes.memmove(target, address, part)
@@ -190,18 +206,20 @@ def _write_within(file: OpenFile, offset: int, pieces: _Pieces, size: int) -> No
     assert file.direct is not None
     buffer, address = _buffer()
     first = offset // _PAGE * _PAGE
-    place = address + offset - first
+    target = address + offset - first
     for source, part in pieces:
-        ctypes.memmove(place, source, part)
-        place += part
+        ctypes.memmove(target, source, part)
+        target += part
     low, high = -(-offset // _PAGE) * _PAGE, (offset + size) // _PAGE * _PAGE
     if low < high:
-        _all(False, file.direct, [buffer[low - first : high - first]], low, high - low)
+        _transfer_all(False, file.direct, [buffer[low - first : high - first]], low, high - low)
     else:
         low = high = offset + size
     for start, end in ((offset, low), (high, offset + size)):
         if start < end:
-            _all(False, file.pages, [buffer[start - first : end - first]], start, end - start)
+            _transfer_all(
+                False, file.pages, [buffer[start - first : end - first]], start, end - start
+            )
 
 
 def _buffer() -> tuple[memoryview, int]:
@@ -213,14 +231,16 @@ def _buffer() -> tuple[memoryview, int]:
     return buffer
 
 
-def _memories(pieces: _Pieces) -> list[memoryview]:
+def _view_pieces(pieces: _Pieces) -> list[memoryview]:
     return [
         memoryview((ctypes.c_char * part).from_address(address)).cast("B")
         for address, part in pieces
     ]
 
 
-def _all(reads: bool, file: int, memories: list[memoryview], offset: int, least: int) -> None:
+def _transfer_all(
+    reads: bool, file: int, memories: list[memoryview], offset: int, least: int
+) -> None:
     """Transfer at least `least` bytes between a file and memory."""
     done = 0
     while True:
@@ -233,21 +253,6 @@ def _all(reads: bool, file: int, memories: list[memoryview], offset: int, least:
         while memories and count >= len(memories[0]):
             count -= len(memories.pop(0))
         memories[:1] = [memories[0][count:]]
-
-
-# Bytes of rows that copy engines write to the host at less than full speed.
-_SHORT_ROW = 32 << 10
-
-# Numbers of a row that some threads copy together.
-_PART = 4096
-
-# By whether a file is read.
-_LABELS = {True: "read", False: "write"}
-# Transfers of files, each way, that are under way at the same time: while the last requests of one
-# are waited for, a drive has those of the next.
-_AT_ONCE = 4
-
-COPIES = ("memcpy2D", "zero-copy", "packed")
 
 
 class HostDeviceCopier:
@@ -327,7 +332,7 @@ class HostDeviceCopier:
         inward: bool,
         device: Device,
     ) -> None:
-        """Record a transfer of files, together with those of the same tile if that may be."""
+        """Record a transfer of files, together with the others of the same tile if possible."""
         nodes, index, operation = self._latest.get(inward, ([], 0, None))
         if nodes is graph.nodes and operation and graph.extend(index, [source], [target]):
             operation.add(target, source, files)
@@ -386,11 +391,11 @@ def copy_box(device: Device, target: Array, source: Array) -> Operation:
         return lambda stream: None
     real = np.zeros(0, target.dtype).real.dtype
     words, size = target.itemsize // real.itemsize, real.itemsize
-    if any(own[-1] != target.itemsize for own in strides):  # no axis is contiguous in both
-        shape, strides = [*shape, 1], [[*own, target.itemsize] for own in strides]
+    if any(steps[-1] != target.itemsize for steps in strides):  # no axis is contiguous in both
+        shape, strides = [*shape, 1], [[*steps, target.itemsize] for steps in strides]
     shape, strides = (
         [1] * (4 - len(shape)) + shape,
-        [[0] * (4 - len(own)) + [step // size for step in own] for own in strides],
+        [[0] * (4 - len(steps)) + [step // size for step in steps] for steps in strides],
     )
     rows, columns = int(np.prod(shape[:3])), shape[3] * words
     part = min(columns, _PART)
@@ -409,10 +414,6 @@ def copy_box(device: Device, target: Array, source: Array) -> Operation:
         *strides[0][:3],
         *strides[1][:3],
     )
-
-
-# Buffers begin at multiples of this many bytes, as cuFFT, vector code and drives like it.
-ALIGNMENT = 512
 
 
 def aligned(size: int) -> int:
@@ -453,7 +454,7 @@ class Slot(Generic[W]):
         self._used, self._staged = 0, [0, 0]
         self._bus.begin_tile()
 
-    def place(self, shape: tuple[int, ...], dtype: Any) -> Array:
+    def allocate(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return an uninitialised array of this tile."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         array = self._buffer[self._used : self._used + size].view(dtype).reshape(shape)
@@ -461,20 +462,20 @@ class Slot(Generic[W]):
         return array
 
     def work(self, graph: StepGraph) -> StepGraph:
-        """Return where work on this tile is recorded."""
+        """Return the graph in which work on this tile is recorded."""
         return graph.on(self.device, self._stream or MAIN_LANE)
 
     def record_in(self, graph: StepGraph, target: Array, source: Array) -> None:
         """Record a copy from the host."""
         lane = self._stream or "copy in"
-        self._bus.record(graph, target, source, True, lane, self._staging_of(0, source.nbytes))
+        self._bus.record(graph, target, source, True, lane, self._take_staging(0, source.nbytes))
 
     def record_out(self, graph: StepGraph, target: Array, source: Array) -> None:
         """Record a copy to the host."""
         lane = self._stream or "copy out"
-        self._bus.record(graph, target, source, False, lane, self._staging_of(1, source.nbytes))
+        self._bus.record(graph, target, source, False, lane, self._take_staging(1, source.nbytes))
 
-    def _staging_of(self, way: int, size: int) -> Array | None:
+    def _take_staging(self, way: int, size: int) -> Array | None:
         """Return memory for a copy, apart from other copies of the tile if there is enough."""
         staging = self._staging[way]
         if staging is None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.patches import Patch
 
-    from slipstream.engine.schedule.step_graph import Node
-
 
 # Colour-blind safe (Okabe and Ito 2008), one per category.
 COLOURS = {
@@ -37,6 +35,16 @@ COLOURS = {
     "compute": "#009E73",
     "io": "#999999",
 }
+# The schedules of steps.
+POLICIES = ("serial", "overlap")
+# The approximate time to wake the threads of a CPU and to wait for them, if they sleep and others
+# use the cores.
+_SECONDS_TO_WAKE = 1e-4
+# The number of runs of a step in which its work is timed. The first run is often slow, as memory is
+# touched for the first time.
+_TIMED_RUNS = 10
+# The seconds of work that never run alone, whatever these runs take: the moment may be busy.
+_LONGEST_ALONE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -68,10 +76,11 @@ class Timeline:
         """Return the joint timeline of several steps, in order; `forget` clears their timelines."""
         result = cls()
         result.entries = sorted(
-            (entry for one in timelines for entry in one.entries), key=lambda entry: entry.start
+            (entry for timeline in timelines for entry in timeline.entries),
+            key=lambda entry: entry.start,
         )
-        for one in timelines if forget else ():
-            one.clear()
+        for timeline in timelines if forget else ():
+            timeline.clear()
         return result
 
     def clear(self) -> None:
@@ -156,14 +165,6 @@ class Timeline:
         axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend_of(timelines: Sequence[Timeline]) -> list[Patch]:
-    """Return the legend's handles for the categories in some timelines."""
-    from matplotlib.patches import Patch
-
-    present = {entry.category for timeline in timelines for entry in timeline.entries}
-    return [Patch(color=COLOURS[c], label=c) for c in COLOURS if c in present]
-
-
 def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     merged: list[list[float]] = []
     for start, stop in sorted(intervals):
@@ -174,15 +175,12 @@ def _union(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     return [(a, b) for a, b in merged]
 
 
-POLICIES = ("serial", "overlap")
+def legend_of(timelines: Sequence[Timeline]) -> list[Patch]:
+    """Return the legend's handles for the categories in some timelines."""
+    from matplotlib.patches import Patch
 
-# The approximate time to wake the threads of a CPU and to wait for them, if they sleep and others
-# use the cores; and the number of runs of a step in which its work is timed. The first run is often
-# slow, as memory is touched for the first time.
-_SECONDS_TO_WAKE = 1e-4
-_TIMED_RUNS = 10
-# What never runs alone, whatever these runs take: they may be those of a busy moment.
-_LONGEST_ALONE = 1e-3
+    present = {entry.category for timeline in timelines for entry in timeline.entries}
+    return [Patch(color=COLOURS[c], label=c) for c in COLOURS if c in present]
 
 
 def commit(graph: StepGraph, policy: str = "overlap") -> CommittedStep:

@@ -18,6 +18,11 @@ from slipstream.engine.schedule.step_graph import MAIN_LANE, Node, StepGraph, Tr
 
 # A device, and the name of one of its lanes.
 _Lane = tuple[Device, str]
+# Most exchanges end within this many seconds. Until then a waiting rank does not sleep: waking up
+# would take longer than the exchange.
+_BRISK = 2e-4
+# After this many seconds the others are late, and the core is free for other work.
+_LONG = 2e-2
 
 
 class Lanes:
@@ -85,15 +90,15 @@ class Lanes:
                 if latest.get((lane_of_node, lane), -1) < max(indices):
                     latest[lane_of_node, lane] = max(indices)
                     awaited.append(max(indices))
-            lane_node = LaneNode(node.index, self._plain_operation(node), awaited)
+            lane_node = LaneNode(node.index, self._get_plain_operation(node), awaited)
             result.setdefault(self.stream_of[node.index], []).append(lane_node)
         return list(result.items())
 
     def in_one(self) -> list[LaneNode]:
         """Return the work of a single stream with the nodes of all lanes."""
-        return [LaneNode(node.index, self._plain_operation(node)) for node in self._nodes]
+        return [LaneNode(node.index, self._get_plain_operation(node)) for node in self._nodes]
 
-    def _plain_operation(self, node: Node) -> Operation:
+    def _get_plain_operation(self, node: Node) -> Operation:
         # A call of compiled code cannot fail: it needs no name.
         if isinstance(node.operation, HostCall):
             return node.operation
@@ -185,13 +190,6 @@ def named_error(node: Node, failure: Exception) -> RunError:
     """Return an error that names the failed node."""
     text = str(failure) or type(failure).__name__
     return RunError(f"node {node.label!r} ({node.category}) failed: {text}")
-
-
-# Most exchanges end within this many seconds. Until then a waiting rank does not sleep: waking up
-# would take longer than the exchange.
-_BRISK = 2e-4
-# After this many seconds the others are late, and the core is free for other work.
-_LONG = 2e-2
 
 
 class Patience:
@@ -308,11 +306,11 @@ class OverlapExecutor:
         while self._looked_at:
             _, index = heapq.heappop(self._looked_at)
             if index not in self._begun and self._ready(self._nodes[index]):
-                self._go(self._nodes[index])
+                self._start_node(self._nodes[index])
         return self._poll() or len(self._begun) > before
 
     def obstacle(self) -> str:
-        """Return a description of what the first waiting node waits for."""
+        """Return a description of the obstacle for the first waiting node."""
         by_urgency = sorted(self._nodes, key=lambda node: self._places[node.index])
         waiting = (node for node in by_urgency if node.index not in self._begun)
         node = next(waiting, None) or self._nodes[next(iter(self._flying))]
@@ -362,7 +360,7 @@ class OverlapExecutor:
             self._done.add(index)
         return index in self._done
 
-    def _go(self, node: Node) -> None:
+    def _start_node(self, node: Node) -> None:
         self._begun.add(node.index)
         if node.transfer:
             self._flights[node.index] = [time.perf_counter()]

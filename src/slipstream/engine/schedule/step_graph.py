@@ -18,6 +18,9 @@ from slipstream.engine.device import Device, Operation, address_of
 
 # Beyond this effort the exact test stops, and the views are assumed to overlap.
 _MAXIMUM_WORK: Any = 10_000  # NumPy's type stubs have two of the values only
+# The lane of ordinary operations; work on batches is in `lane_of_batch`.
+MAIN_LANE = "compute"
+CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
 
 
 class ByteRegion:
@@ -192,12 +195,6 @@ class AccessHistory:
         region.covered.append(number)
         magnitude = (region.high - region.low).bit_length()
         insort(self._sorted.setdefault(magnitude, []), (region.low, number))
-
-
-# The lane of ordinary operations; work on batches is in `lane_of_batch`.
-MAIN_LANE = "compute"
-
-CATEGORIES = ("fft", "pack", "communication", "copy", "compute", "io")
 
 
 class Transfer(Protocol):
