@@ -119,7 +119,7 @@ def measure(size: int, given: argparse.Namespace, device: Device, comm: Any) -> 
         "k": found.k,
         "steps": found.steps,
         "iteration error": found.iteration_error,
-        "storage": vars(found.storage),
+        "storage": found.storage.choices,
         "seconds of the first call": cold,
         "seconds without timers": warm,
         "seconds of steps without timers": first.seconds,

@@ -101,7 +101,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
     between. With any other, or None, this does nothing. A `call` of the user's by its name is
     refused if not all ranks make it.
     """
-    if not is_own(comm):
+    if comm is None or not is_own(comm):
         yield
         return
     comm.check()

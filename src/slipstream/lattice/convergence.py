@@ -90,8 +90,9 @@ class Means:
 def sum_up(flow: PoreFlow, comm: Comm) -> FlowSums:
     """Return the sums over all pores of a flow. Collective."""
     sums, fastest = flow.sums()
-    sums = sum_over_ranks(comm, np.concatenate([sums, flow.driving_force()]))
-    fastest = largest(comm, fastest)
+    sums = np.concatenate([sums, flow.driving_force()])
+    if comm is not None:
+        sums, fastest = sum_over_ranks(comm, sums), largest(comm, fastest)
     voxels = float(np.prod(flow.subdomain.shape))
     velocity, mean = sums[:3] / voxels, sums[4:7] / voxels
     # The mean counts populations that came through links. The others have bounced back: they make
@@ -368,7 +369,7 @@ class Steadiness:
         for permeability in kept["looks"]:
             self.add(permeability)
         self.history = list(kept["history"])
-        self._note(kept["residual"])
+        self.residual = kept["residual"]
         self._error = copy.deepcopy(kept["error"])
         self._is_due = kept["is_due"]
         if kept["acceleration"] is not None:
@@ -420,7 +421,8 @@ class Steadiness:
             with self._timer.measured(_EXTRAPOLATION):
                 found = self._acceleration.measure(value)
             if found is not None:
-                self._note(self._error.add(value, found))
+                residual = self._error.add(value, found)
+                self.residual = residual if math.isfinite(residual) else 1.0
             # Without inertia there always is a steady state.
             if flow.fluid.inertia and self._acceleration.rejections > _MOST_REJECTIONS:
                 self._give_up()
@@ -464,10 +466,7 @@ class Steadiness:
         """Add a look's permeability, which may be of an earlier run, and how it alternates."""
         residual = self._convergence.add(permeability, alternation)
         if not self._vectors:
-            self._note(residual)
-
-    def _note(self, residual: float) -> None:
-        self.residual = residual if math.isfinite(residual) else 1.0
+            self.residual = residual if math.isfinite(residual) else 1.0
 
     def _judge(self, sums: FlowSums) -> None:
         """Refuse a flow that is too fast for the method; warn once of a fast one.
