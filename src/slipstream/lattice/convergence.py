@@ -229,6 +229,10 @@ class IterationError:
         self._reach = 0.0
         # The least relative error, whatever the residual, and the share of it in the last estimate.
         self._floor, self._floor_share = 0.0, 0.0
+        # Whether the last two estimates are within the tolerance.
+        self.converged = False
+        # Whether round-off keeps the quantity from coming nearer.
+        self.is_stuck = False
 
     def add(self, value: float, extrapolation: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
@@ -257,21 +261,13 @@ class IterationError:
         if 0 < error < math.inf:
             safety = _SAFETY + _MORE * max(0.0, -math.log10(error) - _DIGITS)
             error *= safety + (_SAFETY_OF_FLOOR - safety) * self._floor_share
-        self._errors.append(error)
-        return max(self._errors[-2:]) if len(self._errors) > 1 else math.inf
-
-    @property
-    def converged(self) -> bool:
-        """Whether the last two estimates are within the tolerance."""
-        return len(self._errors) > 1 and max(self._errors[-2:]) <= self.tolerance
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether round-off keeps the quantity from coming nearer."""
         errors = self._errors
-        if len(errors) <= 2 * _STUCK or self._found[-1].norm > self._found[-1].round_off:
-            return False
-        return min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
+        errors.append(error)
+        latest = max(errors[-2:]) if len(errors) > 1 else math.inf
+        self.converged = len(errors) > 1 and latest <= self.tolerance
+        may_be_stuck = len(errors) > 2 * _STUCK and not extrapolation.norm > extrapolation.round_off
+        self.is_stuck = may_be_stuck and min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
+        return latest
 
     @property
     def is_beyond_reach(self) -> bool:

@@ -150,7 +150,9 @@ def case_of_arguments(
         if isinstance(values[name], list | tuple):
             values[name] = values[name][::-1]
     along = ("x", "y", "z") if values["axis"] == "all" else (values["axis"],)
-    values["mirror"] = mirrored_axes(arguments["mirror"], along) or None
+    values["mirror"] = None
+    if arguments["mirror"] is not DEFAULTS["mirror"]:
+        values["mirror"] = mirrored_axes(arguments["mirror"], along) or None
     if isinstance(values["pore"], bool):
         values["pore"] = int(values["pore"])
     if arguments["dtype"] is not None:

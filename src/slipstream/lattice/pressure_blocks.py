@@ -94,6 +94,7 @@ class PressureBlocks:
         if comm is not None:
             counts = device.array(sum_over_ranks(comm, device.to_host(counts)))
         self._sums = device.zeros(self._blocks, np.int64)
+        self._clear = device.fill(self._sums, 0)
         self._rows = math.prod(self._blocks[:2])
         self._largest = device.zeros((self._rows, 1), np.float64)
         self._found = device.zeros(self._blocks, np.float32)
@@ -117,7 +118,7 @@ class PressureBlocks:
         """
         flow, device, comm = self._flow, self._flow.device, self._comm
         scale, sums = scale_to_bits(most, _BITS), self._sums
-        device.run(device.fill(sums, 0))
+        device.run(self._clear)
         self._run(
             "sum_over_blocks",
             residual,
@@ -243,6 +244,7 @@ class PressureGrids:
         self._sums = device.zeros((shape[0] * shape[1],), np.float64)
         self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
         self._scalars = device.zeros((_SCALARS,), np.float64)
+        self._clear = device.fill(self._scalars, 0)
         squares, iteration = StepGraph(device), StepGraph(device)
         first = self.grids[0]
         given = (first.b, first.b), (self._sums,)
@@ -260,7 +262,7 @@ class PressureGrids:
         rows, columns = math.prod(sources.shape[:2]), sources.shape[2]
         kernel, launch = self._kernel("give_parts"), RowLaunch(rows, columns + 2)
         device.run(kernel.bind(launch, sources, largest, b, self.found, self._along, rows, columns))
-        device.run(device.fill(self._scalars, 0))
+        device.run(self._clear)
         self._squares.run()
         self._squares.synchronize()
         goal = _LEFT**2 * float(device.to_host(self._scalars)[_REST])

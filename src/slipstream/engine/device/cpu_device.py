@@ -131,17 +131,15 @@ class InlineStream(_TimedStream):
         pass
 
 
-class SoloStream(_TimedStream):
+class SoloStream(InlineStream):
     """Runs every operation in the caller, and otherwise behaves as `HostStream`."""
 
-    def __init__(self, begin: Operation, end: Operation) -> None:
-        self._stream = InlineStream(begin, end)
-        self._failure: BaseException | None = None
+    _failure: BaseException | None = None
 
     def submit(self, operation: Operation) -> None:
         if self._failure is None:
             try:
-                self._stream.submit(operation)
+                super().submit(operation)
             except BaseException as failure:
                 self._failure = failure
 
