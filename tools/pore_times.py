@@ -119,7 +119,7 @@ def measure(size: int, arguments: argparse.Namespace, device: Device, comm: Any)
         "k": timed.k,
         "steps": timed.steps,
         "iteration error": timed.iteration_error,
-        "storage": vars(timed.storage),
+        "storage": timed.storage.choices,
         "seconds of the first call": cold,
         "seconds without timers": warm,
         "seconds of steps without timers": first.seconds,

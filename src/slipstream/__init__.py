@@ -56,7 +56,8 @@ else:
         if name not in _OFFERED:
             raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
         module, _, attribute = _OFFERED[name].partition(":")
-        return getattr(importlib.import_module(module), attribute or name)
+        found = getattr(importlib.import_module(module), attribute or name)
+        return globals().setdefault(name, found)
 
 
 def __dir__() -> list[str]:

@@ -44,7 +44,7 @@ from slipstream.engine.schedule import CATEGORIES, Timeline
 from slipstream.engine.text import shown
 from slipstream.files.checkpoint import Checkpoint
 from slipstream.files.run_folder import open_earlier_run
-from slipstream.runs.simulation_base import Simulation, wanted_device
+from slipstream.runs.simulation_base import Simulation
 
 LABELS = {
     "mass": "mean of the tracer, which is conserved",
@@ -297,7 +297,7 @@ def _strategy_and_devices(
     name, ranks = case.run.strategy, 1 if comm is None else comm.size
     strategy = None if name == "auto" else checked_strategy(name, ranks, "run.strategy")
     if isinstance(device, str):
-        kind = wanted_device(case, device)
+        kind = case.run.device if device == "auto" else device
         if strategy is not None:
             on_every_rank(comm, lambda: check_device(name, kind))
         # Devices of a named strategy are opened below.

@@ -373,12 +373,12 @@ def validate_case(
         guess = nearest(solver, list(SOLVERS)) if isinstance(solver, str) else ""
         where = "--set" if "solver" in changes else source
         raise InputError(f"{where}: solver: {what}{guess or ';'} accepted: {', '.join(SOLVERS)}")
-    unset = [
-        key for key, value in changes.items() if value is None and is_key(SOLVERS[solver], key)
-    ]
-    merged = _merge(data, changes, unset, SOLVERS[solver])
+    merged, family = data, SOLVERS[solver]
+    if changes:
+        unset = [key for key, value in changes.items() if value is None and is_key(family, key)]
+        merged = _merge(data, changes, unset, family)
     _check_sizes(merged, source)
-    model = SOLVERS[solver].suited_to(merged)
+    model = family.suited_to(merged)
     try:
         return model.model_validate(merged)
     except ValidationError as error:

@@ -105,7 +105,7 @@ def together(comm: Comm, call: str = "") -> Iterator[None]:
     any other, or None, this does nothing. `call` names a call of the user, which is refused unless
     all ranks make it.
     """
-    if not is_own(comm):
+    if comm is None or not is_own(comm):
         yield
         return
     comm.check()

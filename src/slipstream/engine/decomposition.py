@@ -176,8 +176,9 @@ def split(size: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
     """
     if size < 0 or parts < 1:
         raise ValueError(f"cannot divide {size} points into {parts} parts")
-    bounds = [_start_of_part(size, parts, part, unit) for part in range(parts + 1)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    each, more = divmod(-(-size // unit), parts)
+    bounds = [min(size, unit * (part * each + min(part, more))) for part in range(parts + 1)]
+    return list(itertools.pairwise(bounds))
 
 
 def _start_of_part(size: int, parts: int, part: int, unit: int = 1) -> int:

@@ -311,10 +311,7 @@ class OwnCommunicator(MPI.Intracomm):
             self._family.shared[key] = make()
         return self._family.shared[key]
 
-    def Barrier(self) -> None:
-        self.meet()
-
-    barrier = Barrier
+    Barrier = barrier = meet
 
 
 class _Duplicate(MPI.Intracomm):

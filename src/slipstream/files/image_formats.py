@@ -53,11 +53,12 @@ class Source:
     raw: tuple[Path, int] | None = None
 
     def __post_init__(self) -> None:
-        shape = PerAxis(tuple(self.shape))
-        if len(self.shape) != 3:
-            raise KeyedError(PATH, f": {self.name} has shape ", shape, "; accepted: three axes")
-        if 0 in self.shape:
-            raise KeyedError(PATH, f": {self.name} has shape ", shape, ": no voxel at all")
+        fault = "" if len(self.shape) == 3 else "; accepted: three axes"
+        if not fault and 0 in self.shape:
+            fault = ": no voxel at all"
+        if fault:
+            shape = PerAxis(tuple(self.shape))
+            raise KeyedError(PATH, f": {self.name} has shape ", shape, fault)
         if self.dtype.kind not in "biuf":
             raise KeyedError(
                 PATH,
@@ -80,13 +81,15 @@ def readable(*what: str | KeyName) -> Iterator[None]:
         raise KeyedError(*what, f" cannot be read ({reason})") from error
 
 
-def _as_it_is(array: Any) -> Callable[[], AbstractContextManager[Any]]:
-    return functools.partial(contextlib.nullcontext, array)
-
-
 def array_source(array: np.ndarray) -> Source:
     """Return an array in memory as a source."""
-    return Source("the array", array.shape, array.dtype, _as_it_is(array), threaded=True)
+    return Source(
+        "the array",
+        array.shape,
+        array.dtype,
+        functools.partial(contextlib.nullcontext, array),
+        threaded=True,
+    )
 
 
 def raw_source(
@@ -166,7 +169,13 @@ def npy_source(path: Path) -> Source:
     # The number of voxels that a damaged header tells may be more than a number can hold.
     with np.errstate(over="raise"):
         array = np.lib.format.open_memmap(path, mode="r")
-    return Source(str(path), array.shape, array.dtype, _as_it_is(array), threaded=True)
+    return Source(
+        str(path),
+        array.shape,
+        array.dtype,
+        functools.partial(contextlib.nullcontext, array),
+        threaded=True,
+    )
 
 
 def tiff_source(path: Path) -> Source:
@@ -269,7 +278,13 @@ def slices_source(path: Path) -> Source:
     first = _one_slice(files[0])
     slices = _Slices(files, first)
     shape = (len(files), *first.shape[1:])
-    return Source(str(path), shape, first.dtype, _as_it_is(slices), threaded=True)
+    return Source(
+        str(path),
+        shape,
+        first.dtype,
+        functools.partial(contextlib.nullcontext, slices),
+        threaded=True,
+    )
 
 
 def _one_slice(path: Path) -> Source:
@@ -347,7 +362,13 @@ def zarr_source(path: Path, dataset: str | None = None) -> Source:
         name = _only(path, volumes, dataset)
     array = arrays[name].open()
     planes = (array.shards or array.chunks)[0] if array.ndim else 1
-    return Source(str(path), array.shape, array.dtype, _as_it_is(array), planes)
+    return Source(
+        str(path),
+        array.shape,
+        array.dtype,
+        functools.partial(contextlib.nullcontext, array),
+        planes,
+    )
 
 
 def _only(path: Path, found: list[str], dataset: str | None) -> str:

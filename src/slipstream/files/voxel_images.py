@@ -66,11 +66,9 @@ def open_image(
         )
         if is_given
     }
-
-    def find() -> tuple[PoreRule, Source]:
-        return _pore_rule(pore, pore_below, pore_above), _find(source, options)
-
-    rule, found = on_every_rank(comm, find)
+    rule, found = on_every_rank(
+        comm, lambda: (_pore_rule(pore, pore_below, pore_above), _find(source, options))
+    )
     return Image(found, rule, comm)
 
 
@@ -301,7 +299,8 @@ class RawView:
 def _find(source: Any, options: dict[str, Any]) -> Source:
     """Return the source of an image, opened with the options that were given."""
     if isinstance(source, np.ndarray):
-        check_options("an array", options, ())
+        if options:
+            check_options("an array", options, ())
         if isinstance(source, np.ma.MaskedArray):
             raise KeyedError(
                 PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"

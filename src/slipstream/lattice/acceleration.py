@@ -322,7 +322,8 @@ def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None =
     for identity, free, _ in everyone:
         together = sum(needs for other, _, needs in everyone if other == identity)
         fits.append(int(np.flatnonzero(together <= max(free, 0))[-1]))
-    return _enough(min(fits), wanted)
+    most = min(fits)
+    return most if most >= min(_FEWEST, wanted) else 0
 
 
 def foreseen_vectors(
@@ -334,11 +335,8 @@ def foreseen_vectors(
     """
     room = int(_SHARE * free) if limit is None else limit
     needs = (vectors_needed(sites, count, storage, shape) for count in range(1, wanted + 1))
-    return _enough(sum(need <= room for need in needs), wanted)
-
-
-def _enough(count: int, wanted: int) -> int:
-    return count if count >= min(_FEWEST, wanted) else 0
+    most = sum(need <= room for need in needs)
+    return most if most >= min(_FEWEST, wanted) else 0
 
 
 def vectors_needed(sites: int, vectors: int, storage: Storage, shape: Sequence[int]) -> int:

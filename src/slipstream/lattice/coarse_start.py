@@ -78,7 +78,7 @@ def _coarse_case(simulation: LatticeSimulation, axis: int) -> LatticeCase:
     drive = {"force": force, "pressure_drop": None if drop is None else drop / _FACTOR}
     image = Image(path=ARRAY, pore=1, walls=case.image.walls, isolated=case.image.isolated)
     tolerance = max(case.convergence.tolerance, _TOLERANCE)
-    stored = vars(simulation.storage)
+    stored = simulation.storage.choices
     if simulation.storage.has_unit:
         # Half precision may be too short for the tolerance of so small a flow.
         stored = {**stored, "precision": "float32"}

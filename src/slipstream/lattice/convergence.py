@@ -90,8 +90,9 @@ class Means:
 def sum_up(flow: PoreFlow, comm: Comm) -> FlowSums:
     """Return the sums over all pores of a flow. Collective."""
     sums, fastest = flow.sums()
-    sums = sum_over_ranks(comm, np.concatenate([sums, flow.driving_force()]))
-    fastest = largest(comm, fastest)
+    sums = np.concatenate([sums, flow.driving_force()])
+    if comm is not None:
+        sums, fastest = sum_over_ranks(comm, sums), largest(comm, fastest)
     voxels = float(np.prod(flow.subdomain.shape))
     velocity, mean = sums[:3] / voxels, sums[4:7] / voxels
     # The mean counts populations that came through links. The others have bounced back: they make
@@ -228,6 +229,10 @@ class IterationError:
         self._reach = 0.0
         # The least relative error, whatever the residual, and the share of it in the last estimate.
         self._floor, self._floor_share = 0.0, 0.0
+        # Whether the last two estimates are within the tolerance.
+        self.converged = False
+        # Whether round-off keeps the quantity from coming nearer.
+        self.is_stuck = False
 
     def add(self, value: float, extrapolation: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
@@ -256,21 +261,13 @@ class IterationError:
         if 0 < error < math.inf:
             safety = _SAFETY + _MORE * max(0.0, -math.log10(error) - _DIGITS)
             error *= safety + (_SAFETY_OF_FLOOR - safety) * self._floor_share
-        self._errors.append(error)
-        return max(self._errors[-2:]) if len(self._errors) > 1 else math.inf
-
-    @property
-    def converged(self) -> bool:
-        """Whether the last two estimates are within the tolerance."""
-        return len(self._errors) > 1 and max(self._errors[-2:]) <= self.tolerance
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether round-off keeps the quantity from coming nearer."""
         errors = self._errors
-        if len(errors) <= 2 * _STUCK or self._found[-1].norm > self._found[-1].round_off:
-            return False
-        return min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
+        errors.append(error)
+        latest = max(errors[-2:]) if len(errors) > 1 else math.inf
+        self.converged = len(errors) > 1 and latest <= self.tolerance
+        may_be_stuck = len(errors) > 2 * _STUCK and not extrapolation.norm > extrapolation.round_off
+        self.is_stuck = may_be_stuck and min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
+        return latest
 
     @property
     def is_beyond_reach(self) -> bool:
@@ -368,7 +365,7 @@ class Steadiness:
         for permeability in kept["looks"]:
             self.add(permeability)
         self.history = list(kept["history"])
-        self._note(kept["residual"])
+        self.residual = kept["residual"]
         self._error = copy.deepcopy(kept["error"])
         self._is_due = kept["is_due"]
         if kept["acceleration"] is not None:
@@ -420,7 +417,8 @@ class Steadiness:
             with self._timer.measured(_EXTRAPOLATION):
                 found = self._acceleration.measure(value)
             if found is not None:
-                self._note(self._error.add(value, found))
+                residual = self._error.add(value, found)
+                self.residual = residual if math.isfinite(residual) else 1.0
             # Without inertia there always is a steady state.
             if flow.fluid.inertia and self._acceleration.rejections > _MOST_REJECTIONS:
                 self._give_up()
@@ -464,10 +462,7 @@ class Steadiness:
         """Add a look's permeability, which may be of an earlier run, and how it alternates."""
         residual = self._convergence.add(permeability, alternation)
         if not self._vectors:
-            self._note(residual)
-
-    def _note(self, residual: float) -> None:
-        self.residual = residual if math.isfinite(residual) else 1.0
+            self.residual = residual if math.isfinite(residual) else 1.0
 
     def _judge(self, sums: FlowSums) -> None:
         """Refuse a flow that is too fast for the method; warn once of a fast one.

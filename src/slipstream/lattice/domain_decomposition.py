@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from slipstream.case.lattice_case import Image, LatticeRun
-from slipstream.engine.array_types import Comm
+from slipstream.engine.array_types import Comm, Communicator
 from slipstream.engine.collective import (
     check_agreement,
     collectively,
@@ -34,6 +34,9 @@ from slipstream.engine.errors import InputError, name_among, three_counts
 from slipstream.engine.exchange import HaloPlan
 from slipstream.lattice.percolation import Connectivity, keep_percolating
 from slipstream.lattice.velocity_set import AXES, D3Q19, VelocitySet
+
+# Of voxels in which pores can be removed: an array that the source may keep is copied.
+_WRITABLE: Sequence[Literal["C", "W", "O"]] = ("C", "W", "O")
 
 
 @dataclass(frozen=True)
@@ -146,29 +149,30 @@ def decompose(
     ):
         raise InputError(f"axes is {axes!r}; accepted: one or more of 0 (z), 1 (y) and 2 (x)")
     axes = tuple(map(int, numbers))
-    kinds = {"partition": partition, "isolated": isolated}
-    check_agreement(comm, {"shape": shape, "periodic": periodic, "axes": axes, **kinds})
-    rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    read = slabs(shape, 0, ranks)
+    rank, ranks, read = 0, 1, [whole(shape)]
+    if comm is not None:
+        kinds = {"partition": partition, "isolated": isolated}
+        check_agreement(comm, {"shape": shape, "periodic": periodic, "axes": axes, **kinds})
+        rank, ranks, read = comm.rank, comm.size, list(slabs(shape, 0, comm.size))
     voxels = source.read(read[rank])
     if hasattr(source, "check_values"):
         source.check_values()
     on_every_rank(comm, lambda: _check_mask(voxels, read[rank]))
-    voxels = _writable(voxels)
+    voxels = np.require(voxels, np.uint8, _WRITABLE)
     matching = getattr(source, "matching", (False, False, False))
     joined = [ends and not known for ends, known in zip(periodic, matching, strict=True)]
     unmatched = _unmatched(voxels, read[rank], shape, joined, comm)
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes, comm)
     on_every_rank(comm, lambda: _check_pores(connectivity))
-    if isolated == "remove" and not connectivity.leads_along(axes):
-        voxels = _writable(source.read(read[rank]))
+    if isolated == "remove" and not any(connectivity.percolates[axis] for axis in axes):
+        voxels = np.require(source.read(read[rank]), np.uint8, _WRITABLE)
     narrow, width = pore_widths(voxels, read[rank], shape, periodic, comm)
     boxes = [whole(shape)]
     if ranks > 1:
         boxes = PARTITIONS[partition](voxels, read[rank], shape, ranks, comm)
+        voxels = redistribute(voxels, read, boxes, comm)
     box = boxes[rank]
-    voxels = redistribute(voxels, read, boxes, comm)
     plan = HaloPlan.make(boxes, shape, [1, 1, 1], rank)
     shelled = np.zeros([size + 2 for size in box.shape], np.uint8)
     shelled[1:-1, 1:-1, 1:-1] = voxels
@@ -184,8 +188,10 @@ def decompose(
             images.append((source_box.shifted(back), target.shifted(back)))
             place = target.shifted(back).shifted((1, 1, 1)).slices()
             shelled[place] = voxels[source_box.slices(box)]
-    shells = _shell(voxels, box, plan, comm)
-    neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
+    neighbours: dict[int, np.ndarray] = {}
+    if comm is not None:
+        shells = _shell(voxels, box, plan, comm)
+        neighbours = _crossing(voxels, box, shape, plan, shells, inside, rank, D3Q19)
     return Subdomain(
         shape, boxes, rank, box, shelled, images, neighbours, connectivity, unmatched, narrow, width
     )
@@ -265,7 +271,10 @@ def _plane_of_slabs(
     0 is the plane that follows the last one; those below the first one are counted from its slab's
     start, so that -1 is the plane before it.
     """
-    read = slabs(shape, 0, 1 if comm is None else comm.size)
+    if comm is None:
+        first = offset % shape[0]
+        return voxels[first : first + 1]
+    read = slabs(shape, 0, comm.size)
     planes = []
     for slab in read:
         end = slab.start[0] if offset < 0 else slab.stop[0]
@@ -324,11 +333,6 @@ def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarr
         beyond = slice(None, -by) if by < 0 else slice(-by, None)
         np.moveaxis(moved, axis, 0)[beyond] = False
     return moved
-
-
-def _writable(voxels: np.ndarray) -> np.ndarray:
-    """Return voxels in which pores can be removed; an array that the source may keep is copied."""
-    return np.require(voxels, np.uint8, ["C", "W", "O"])
 
 
 def _check_pores(connectivity: Connectivity) -> None:
@@ -396,11 +400,11 @@ def percolating_pores(
     voxels = source.read(whole(shape))
     if hasattr(source, "check_values"):
         source.check_values()
-    voxels = _writable(voxels)
+    voxels = np.require(voxels, np.uint8, _WRITABLE)
     judged = voxels if isolated == "remove" else voxels.copy()
     connectivity = keep_percolating(judged, shape, periodic, axes)
     _check_pores(connectivity)
-    if not connectivity.leads_along(axes):
+    if not any(connectivity.percolates[axis] for axis in axes):
         raise InputError(no_path_text(connectivity, axes))
     return voxels
 
@@ -471,10 +475,10 @@ def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
     )
 
 
-def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int, list[np.ndarray]]:
+def _shell(
+    voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Communicator
+) -> dict[int, list[np.ndarray]]:
     """Return the other ranks' voxels of the shell, by rank and block by block. Collective."""
-    if comm is None:
-        return {}
     sent: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
     for block in plan.sends:
         sent[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))

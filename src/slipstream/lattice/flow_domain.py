@@ -20,7 +20,7 @@ import numpy as np
 from slipstream.case.lattice_case import Image
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import on_every_rank
-from slipstream.engine.decomposition import Box, slabs
+from slipstream.engine.decomposition import Box, slabs, whole
 from slipstream.engine.device import Device, HostDevice
 from slipstream.engine.device_memory import ranks_per_device
 from slipstream.engine.error_terms import CASES, KeyedError, KeyName, Terms, in_terms_of
@@ -45,7 +45,10 @@ class Domain:
     one after the last, along z, y and x; `mirror` names the axes along which the mirror image
     follows the sample; `buffer` is the number of layers of pore at each end of `buffer_axis`.
     `sample` is the box of the domain that is sample, mirror images included; `crop` is afterwards
-    the box of the source that is used.
+    the box of the source that is used. Opposite faces are known to match along the axes that are
+    `matching`: those of whole synthetic samples. `added` is the number of voxels in the layers of
+    pore, and `sample_fraction` the fraction of the domain's length along `buffer_axis` that is
+    sample.
     """
 
     def __init__(
@@ -64,30 +67,20 @@ class Domain:
                 "with a shape of three axes and read(box)",
             )
         self._source = source
-        self.crop = _used_box(crop, shape)
+        self.crop = whole(shape) if crop is None else _used_box(crop, shape)
         self._mirrored = tuple(name in mirror for name in AXES)
         self._axis = AXES.index(buffer_axis)
         start = [buffer if axis == self._axis else 0 for axis in range(3)]
         sizes = [n * (1 + m) for n, m in zip(self.crop.shape, self._mirrored, strict=True)]
         self.sample = Box((0, 0, 0), tuple(sizes)).shifted(start)
         self.shape = tuple(b + a for a, b in zip(start, self.sample.stop, strict=True))
-
-    @property
-    def matching(self) -> tuple[bool, ...]:
-        """Along which axes opposite faces are known to match: those of whole synthetic samples."""
-        is_sample = isinstance(self._source, Sample)
-        sizes = zip(self.crop.shape, self._source.shape, strict=True)
-        return tuple(is_sample and used == size for used, size in sizes)
-
-    @property
-    def added(self) -> int:
-        """The number of voxels in the layers of pore."""
-        return math.prod(self.shape) - self.sample.size
-
-    @property
-    def sample_fraction(self) -> float:
-        """The fraction of the domain's length along `buffer_axis` that is sample."""
-        return self.sample.shape[self._axis] / self.shape[self._axis]
+        is_sample = isinstance(source, Sample)
+        used = zip(self.crop.shape, shape, strict=True)
+        self.matching = tuple(is_sample and part == size for part, size in used)
+        # Nothing is cut off, mirrored or added.
+        self._is_plain = self.shape == shape == tuple(sizes)
+        self.added = math.prod(self.shape) - self.sample.size
+        self.sample_fraction = sizes[self._axis] / self.shape[self._axis]
 
     def check_values(self) -> None:
         """Refuse a source whose values do not say which are pore. Collective if its method is."""
@@ -108,9 +101,13 @@ class Domain:
         A box that reaches beyond the domain is a ValueError.
         """
         check_box(box, self.shape)
+        values: np.ndarray
+        if self._is_plain and box.size:
+            values = self._source.read(box)
+            return values
         ranges = [self._ranges(box, axis) for axis in range(3)]
         needed = _bounds([[origin for _, origin, _ in along] for along in ranges])
-        values: np.ndarray = self._source.read(needed)
+        values = self._source.read(needed)
         if values.shape == box.shape and not any(flipped for *_, flipped in sum(ranges, [])):
             return values
         mask = np.ones(box.shape, np.uint8)
@@ -156,9 +153,9 @@ def _read_slice(origin: tuple[int, int], first: int, flipped: bool) -> slice:
     return slice(stop - 1, start - 1 if start else None, -1)
 
 
-def _used_box(crop: Sequence[Sequence[int]] | None, shape: Sequence[int]) -> Box:
+def _used_box(crop: Sequence[Sequence[int]], shape: Sequence[int]) -> Box:
     """Return the box of a sample that is used."""
-    ranges = [(0, size) for size in shape] if crop is None else [(low, high) for low, high in crop]
+    ranges = [(low, high) for low, high in crop]
     # In the order of users.
     for axis, (low, high), size in zip("xyz", ranges[::-1], shape[::-1], strict=True):
         if high > size:
@@ -226,9 +223,11 @@ def read_pores(
     there is no pore, or that nothing resists the flow.
     """
     host = device if device.kind == "cpu" else HostDevice()
-    ranks, rank = (1, 0) if comm is None else (comm.size, comm.rank)
-    voxels = slabs(domain.shape, 0, ranks)[rank].size
-    check_room(comm, host, ranks_per_device(comm, host) * _BYTES_TO_READ * voxels)
+    voxels, sharing = math.prod(domain.shape), 1
+    if comm is not None:
+        voxels = slabs(domain.shape, 0, comm.size)[comm.rank].size
+        sharing = ranks_per_device(comm, host)
+    check_room(comm, host, sharing * _BYTES_TO_READ * voxels)
     periodic = [name not in walls for name in AXES]
     subdomain = decompose(domain, periodic, axes, partition, comm, isolated)
     found = subdomain.connectivity

@@ -24,8 +24,14 @@ from slipstream.lattice.velocity_set import D3Q19
 USUAL_TIME = 1.0
 
 
+class _OfFluid:
+    """What follows from the fields of a `Fluid`, which are its arguments."""
+
+    viscosity: float
+
+
 @dataclass(frozen=True)
-class Fluid:
+class Fluid(_OfFluid):
     """The fluid and what drives it, in lattice units: voxels, steps, and the density at rest.
 
     Attributes
@@ -43,6 +49,8 @@ class Fluid:
         axes are periodic otherwise.
     inertia : bool
         Navier-Stokes instead of Stokes flow.
+    viscosity : float
+        Kinematic viscosity, as follows.
 
     Raises
     ------
@@ -72,6 +80,8 @@ class Fluid:
         object.__setattr__(self, "inertia", bool(self.inertia))
         for name in ("force", "pressure_drop"):
             object.__setattr__(self, name, three_numbers(name, getattr(self, name)))
+        viscosity = D3Q19.sound_speed_squared * (self.relaxation_time - 0.5)
+        object.__setattr__(self, "viscosity", viscosity)
 
     def along(
         self,
@@ -86,11 +96,6 @@ class Fluid:
         falls = {axis, *falling}
         drop_z, drop_y, drop_x = (drop if along in falls else 0.0 for along in range(3))
         return dataclasses.replace(self, force=(z, y, x), pressure_drop=(drop_z, drop_y, drop_x))
-
-    @property
-    def viscosity(self) -> float:
-        """Kinematic viscosity."""
-        return D3Q19.sound_speed_squared * (self.relaxation_time - 0.5)
 
     def numbers(self, unit: float = 1.0) -> tuple[float, ...]:
         """Return the kernels' arguments for populations in a unit, a power of two.

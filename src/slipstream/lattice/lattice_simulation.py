@@ -159,7 +159,9 @@ class LatticeSimulation(Simulation):
         self.given_image, self.terms = image, terms
         self.keeps_fields, self.coarsening = keeps_fields, coarsening
         self.schedule = case.run.schedule
-        self.transport = chosen_transport(case.run.transport, comm, self.device)
+        self.transport = "none"
+        if comm is not None:
+            self.transport = chosen_transport(case.run.transport, comm, self.device)
         self._axes = axes_of(case.flow.axis)
         self._loads: list[RankLoad] = []
         # The candidates, or the chosen storage; and the seconds of the measured ones.
@@ -203,7 +205,9 @@ class LatticeSimulation(Simulation):
             )
         self._given_case = case
         self.case = case = with_relaxation_time(case, self.subdomain.width)
-        self.found = self.subdomain.connectivity.without_layers(self.domain.added)
+        self.found = self.subdomain.connectivity
+        if self.domain.added:
+            self.found = self.found.without_layers(self.domain.added)
         crossing = {peer: len(ends) for peer, ends in self.subdomain.neighbours.items()}
         self._share = Share(
             int(np.count_nonzero(self.subdomain.own[1:-1, 1:-1, 1:-1])),
@@ -284,7 +288,9 @@ class LatticeSimulation(Simulation):
         """Choose how to store populations, allocate them, and record the steps. Collective."""
         self._read_image()
         case = self.case
-        transport = make_transport(self.transport, self.comm, self.device)
+        transport = None
+        if self.transport != "none":
+            transport = make_transport(self.transport, self.comm, self.device)
         storage, self._tried = measured_storage(
             self._storages, self.subdomain, self.device, self.comm
         )
@@ -335,7 +341,7 @@ class LatticeSimulation(Simulation):
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
         doubts = no_path_text(self.found, self._axes), narrow_doubt(self.subdomain)
         self._warnings += [doubt for doubt in doubts if doubt]
-        if self.storage.has_unit and not self.case.ends_early:
+        if self._storages[0].has_unit and not self.case.ends_early:
             self._warnings.append(spelled(unmeasured_text(), self.terms))
         if folder is not None:
             checkpoint, earlier = open_earlier_run(self.resumed or folder, self.case, self.comm)
@@ -495,8 +501,9 @@ class LatticeSimulation(Simulation):
             tolerance = self.case.convergence.tolerance
             parts = half_precision_text(self.steadiness.residual, tolerance)
             raise on_all_ranks(InputError(spelled(parts, self.terms)))
-        doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
-        self._warnings += [doubt] if doubt and self.coarsening == 1 else []
+        if self.coarsening == 1 and self._axis in self._coarse:
+            doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
+            self._warnings += [doubt] if doubt else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
             with self.timer.measured("next axis"):

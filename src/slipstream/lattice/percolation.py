@@ -11,15 +11,15 @@ explains sets, their flags, and shifts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from slipstream.engine.array_types import Comm, Communicator
 from slipstream.engine.decomposition import Box, redistribute, split
-from slipstream.engine.device import HostDevice, RowLaunch
+from slipstream.engine.device import HostDevice, RowLaunch, open_device
 
 # Integers of an edge: two roots, the flags of both, and a shift along z, y and x.
 EDGE = 7
@@ -198,10 +198,6 @@ class Connectivity:
         kept = max(0, self.kept - added)
         return replace(self, voxels=self.voxels - added, pores=self.pores - added, kept=kept)
 
-    def leads_along(self, axes: Iterable[int]) -> bool:
-        """Return whether a path leads through the pores along any of the axes."""
-        return any(self.percolates[axis] for axis in axes)
-
     @property
     def porosity(self) -> float:
         """Pore voxels as a fraction of all."""
@@ -231,7 +227,7 @@ def keep_percolating(
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     shape, periodic = tuple(shape), tuple(periodic)
     start, _ = split(shape[0], ranks)[rank]
-    slab = PoreRuns(device or HostDevice(), voxels, start, shape, periodic)
+    slab = PoreRuns(device or cast(HostDevice, open_device("cpu")), voxels, start, shape, periodic)
     unions = 0
     if ranks > 1 or periodic[0]:
         unions = _join_slabs(slab, shape, periodic[0], comm)
@@ -265,7 +261,8 @@ def _join_slabs(slab: PoreRuns, shape: tuple[int, ...], z_periodic: bool, comm: 
     edges = np.empty((0, EDGE), np.int64)
     if 0 < rank < used or z_periodic and not rank:
         edges = slab.edges(lowest, below, 0 if rank else -1)
-    united = slab.unite(_gather(edges[slab.unite(edges).useful], comm))
+    edges = edges[slab.unite(edges).useful]
+    united = slab.unite(edges if comm is None else _gather(edges, comm))
     own = (united.roots >= base) & (united.roots < base + slab.count)
     slab.flags[united.roots[own] - base] = united.flags[own]
     return united.unions
@@ -292,10 +289,8 @@ def _pass_up(plane: RunsOfPlane, used: int, ring: bool, comm: Communicator) -> R
     )
 
 
-def _gather(table: np.ndarray, comm: Comm) -> np.ndarray:
+def _gather(table: np.ndarray, comm: Communicator) -> np.ndarray:
     """Return the rows of all ranks' tables, in the order of ranks."""
-    if comm is None:
-        return table
     from mpi4py import MPI
 
     counts = comm.allgather(len(table))

@@ -150,10 +150,13 @@ def case_of_arguments(
         if isinstance(values[name], list | tuple):
             values[name] = values[name][::-1]
     along = ("x", "y", "z") if values["axis"] == "all" else (values["axis"],)
-    values["mirror"] = mirrored_axes(arguments["mirror"], along) or None
+    values["mirror"] = None
+    if arguments["mirror"] is not DEFAULTS["mirror"]:
+        values["mirror"] = mirrored_axes(arguments["mirror"], along) or None
     if isinstance(values["pore"], bool):
         values["pore"] = int(values["pore"])
-    values["dtype"] = _dtype_name(arguments["dtype"])
+    if arguments["dtype"] is not None:
+        values["dtype"] = _dtype_name(arguments["dtype"])
     values["walls"] = values["walls"] or None
     for name, value in _PLAIN_FILE.items():
         values[name] = None if values[name] == value else values[name]
@@ -163,14 +166,17 @@ def case_of_arguments(
         is_default = table in ("image", "run") or DEFAULTS.get(name, ...) is None
         if values[name] is not None or not is_default:
             keys[table][entry] = values[name]
-    keys["numerics"] |= _storage_keys(arguments["storage"])
+    if arguments["storage"] is not None:
+        keys["numerics"] |= _storage_keys(arguments["storage"])
     in_memory = None
     if isinstance(image, str | os.PathLike):
         keys["image"]["path"] = os.fspath(image)
     elif image is not None:
         in_memory, keys["image"]["path"] = image, ARRAY
-        with in_terms_of(ARGUMENTS):
-            check_options("an array", [name for name in _OF_FILES if name in keys["image"]], ())
+        foreign = [name for name in _OF_FILES if name in keys["image"]]
+        if foreign:
+            with in_terms_of(ARGUMENTS):
+                check_options("an array", foreign, ())
     for table, more in (tables or {}).items():
         keys[table] = {**keys[table], **more} if isinstance(more, Mapping) else more
     try:
@@ -211,23 +217,23 @@ def mirrored_axes(mirror: Any, along: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _dtype_name(dtype: Any) -> str | None:
+def _dtype_name(dtype: Any) -> str:
     """Return the name of a type of values; the order of its bytes is another argument."""
     try:
-        kind = None if dtype is None else np.dtype(dtype)
+        kind = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         raise InputError(
             f"dtype is {shown(dtype)}; accepted: a type of numbers, such as 'uint8'"
         ) from None
-    if kind is not None and not kind.isnative:
+    if not kind.isnative:
         raise InputError(f"dtype is {shown(dtype)}; byte_order gives the order of bytes")
-    return None if kind is None else kind.name
+    name: str = kind.name
+    return name
 
 
 def _storage_keys(storage: Any) -> dict[str, str]:
     """Return the keys of ``numerics`` that a storage stands for."""
-    wishes = vars(storage) if isinstance(storage, Storage) else storage
-    wishes = {} if wishes is None else wishes
+    wishes = storage.choices if isinstance(storage, Storage) else storage
     names = (*TUNED, "precision")
     if not isinstance(wishes, Mapping) or not set(wishes) <= set(names):
         raise InputError(
@@ -376,28 +382,31 @@ def permeability(
     }
     case, in_memory = case_of_arguments(image, arguments, "permeability")
     flow = case.flow
-    agreed = {
-        "fluid": (flow.relaxation_time, flow.magic, flow.inertia),
-        **argument_values(case),
-        "max_steps": most,
-        "storage": case.numerics,
-        "callback": callback is not None,
-        "keep_fields": bool(keep_fields),
-    }
-    check_agreement(comm, agreed)
+    if comm is not None:
+        agreed = {
+            "fluid": (flow.relaxation_time, flow.magic, flow.inertia),
+            **argument_values(case),
+            "max_steps": most,
+            "storage": case.numerics,
+            "callback": callback is not None,
+            "keep_fields": bool(keep_fields),
+        }
+        check_agreement(comm, agreed)
     simulation = LatticeSimulation(
         case, comm, device, image=in_memory, terms=ARGUMENTS, keeps_fields=bool(keep_fields)
     )
     simulation.prepare()
-    faces = unmatched_text(simulation.subdomain)
-    _warn([faces] if faces else [])
+    if any(simulation.subdomain.unmatched):
+        _warn([unmatched_text(simulation.subdomain)])
     looks = _Looks(simulation, callback)
     with Interruption(comm) as interruption:
         while not simulation.finished:
             # On all ranks, so that all stop where warnings are errors.
-            _warn(simulation.warnings())
+            if texts := simulation.warnings():
+                _warn(texts)
             simulation.end_axis(looks.look(simulation.take_pair(most), interruption))
-        _warn(simulation.warnings())
+        if texts := simulation.warnings():
+            _warn(texts)
     result = _result(simulation, looks.flows, looks.seconds)
     if simulation.finished == INTERRUPTED:
         raise on_all_ranks(PermeabilityInterrupted(result))

@@ -18,14 +18,14 @@ import numpy as np
 from slipstream.engine.accepted import SCHEDULES
 from slipstream.engine.array_types import Array
 from slipstream.engine.decomposition import Box
-from slipstream.engine.device import Device, Kernel, RowLaunch
+from slipstream.engine.device import Device, RowLaunch
 from slipstream.engine.device.array_kernels import empty_sums, sum_of_rows, total_of
 from slipstream.engine.errors import InputError, check_type, name_among, whole_number
 from slipstream.engine.exchange import Transport
 from slipstream.engine.schedule import StepGraph, Timeline, commit
 from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.fluid import Fluid
-from slipstream.lattice.pore_step import PoreStep, Sites, SwappedSites, make_links
+from slipstream.lattice.pore_step import MAKERS_OF_LINKS, PoreStep, Sites, SwappedSites
 from slipstream.lattice.velocity_set import PROPAGATIONS, SEGMENT, Storage
 
 
@@ -135,6 +135,8 @@ class PoreFlow:
     unit : float
         What a stored 1 stands for, a power of two: 1 but in half precision, where it suits the
         drive.
+    populations_on_device : array
+        The populations between two pairs of steps, each with its site; see `Storage`.
     """
 
     def __init__(
@@ -174,28 +176,36 @@ class PoreFlow:
             storage.group,
         )
         wide = self.sites.wide_links()
-        self.links = make_links(self.sites, storage, wide)
+        self.links = MAKERS_OF_LINKS[storage.encoding](self.sites, storage, wide)
         slots = [self._slots(ends) for ends in subdomain.neighbours.values()]
         every = np.concatenate([np.empty(0, np.int64), *slots])
         self._edges = np.unique(every // self._directions)
-        places, _ = self._located(every, wide)
         self.walls = self._marked_walls(every, wide)
         self._falling = np.flatnonzero(fluid.pressure_drop)
-        self._face_pores = face_pores(subdomain)
-        ends, self._inlet_weights = inlets(subdomain, self._falling)
-        self._inlet_directions = ends[:, 3]
-        self._inlet_places = self._located(self._slots(ends), wide)
+        self._face_pores, self._inlet_weights = np.zeros(3), np.zeros((0, 3))
+        self._inlet_directions = np.zeros(0, np.int64)
+        self._inlet_places: tuple[Array, ...] = ()
+        if len(self._falling):
+            self._face_pores = face_pores(subdomain)
+            ends, self._inlet_weights = inlets(subdomain, self._falling)
+            self._inlet_directions = ends[:, 3]
+            self._inlet_places = self._located(self._slots(ends), wide)
+        swapped = None
+        if transport is not None:
+            places, _ = self._located(every, wide)
+            counts = {peer: len(one) for peer, one in zip(subdomain.neighbours, slots, strict=True)}
+            swapped = SwappedSites(self._edges, places, counts)
         del wide
         self.sites.release()
         populations = [self._empty() for _ in range(self._propagation.arrays)]
         self._arrays = [populations[0], populations[-1]]
-        counts = {peer: len(one) for peer, one in zip(subdomain.neighbours, slots, strict=True)}
+        self.populations_on_device = populations[0]
         self._step = PoreStep(
             self.links,
             self._arrays,
             storage,
             device,
-            SwappedSites(self._edges, places, counts),
+            swapped,
             subdomain.rank,
             transport,
             policy,
@@ -315,7 +325,8 @@ class PoreFlow:
         places = self._inlet_places[0 if self._propagation.steps[number].needs_links else 1]
         if not len(places):
             return
-        kernel = self._kernel("add_to_populations.hpp", "add_to_populations")
+        header = "add_to_populations.hpp"
+        kernel = self.device.kernel(header, "add_to_populations", **self.constants)
         rows = RowLaunch(-(-len(places) // SEGMENT), SEGMENT)
         graph.add(
             kernel.bind(rows, self._arrays[1 - number], places, self._jump, len(places)),
@@ -365,11 +376,6 @@ class PoreFlow:
         """Return the timeline of the profiled steps; `forget` clears the record."""
         return Timeline.merged([step.timeline for step in self.pair], forget)
 
-    @property
-    def populations_on_device(self) -> Array:
-        """The populations between two pairs of steps, each with its site; see `Storage`."""
-        return self._arrays[0]
-
     # -- state -------------------------------------------------------------------------------
 
     def kept(self) -> dict[str, Any]:
@@ -390,11 +396,9 @@ class PoreFlow:
         self.synchronize()
         self.steps, self._has_stepped = kept["steps"], kept["stepped"]
 
-    def _kernel(self, header: str, name: str) -> Kernel:
-        return self.device.kernel(header, name, **self.constants)
-
     def _run(self, header: str, name: str, launch: RowLaunch, *arguments: Any) -> None:
-        self.device.run(self._kernel(header, name).bind(launch, *arguments))
+        kernel = self.device.kernel(header, name, **self.constants)
+        self.device.run(kernel.bind(launch, *arguments))
 
     def rest(self) -> None:
         """Set a fluid at rest with density one.

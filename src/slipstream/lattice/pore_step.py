@@ -282,17 +282,15 @@ class Strips(Units):
         blocks = -(-self._stored // _STRIP_BLOCK)
         counts, words = np.zeros(blocks, np.int64), np.zeros(1, np.int64)
 
-        def make(begin: Any, strips: Any) -> None:
-            sizes = (self._stored, _STRIP_BLOCK, blocks)
-            self._run("make_strips", blocks, wide, *sizes, begin, counts, strips)
-
-        make(np.int64(0), np.int64(0))
+        sizes, none = (self._stored, _STRIP_BLOCK, blocks), np.int64(0)
+        self._run("make_strips", blocks, wide, *sizes, none, counts, none)
         self.count = int(counts.sum())
         self.sites_per_unit = self._stored / max(1, self.count)
         self._run("strip_words", 1, words)
         self._strips = self._device.empty((self.count, int(words[0])), np.uint32)
         self._tables = (self._strips,)
-        make(np.cumsum(counts) - counts, self._strips)
+        begin = np.cumsum(counts) - counts
+        self._run("make_strips", blocks, wide, *sizes, begin, counts, self._strips)
         self.bytes_per_site = self._strips.nbytes / max(1, self._stored)
 
     def _run(self, name: str, rows: int, *arguments: Any) -> None:
@@ -315,15 +313,6 @@ class Links:
     unlinked: Units  # of steps that do not
     bytes_per_site: float
     exceptions: int = 0  # sites whose links do not fit the encoding and are stored separately
-
-    def units(self, step: Step) -> Units:
-        """Return the units in which a step advances the sites."""
-        return self.linked if step.needs_links else self.unlinked
-
-
-def make_links(sites: Sites, storage: Storage, wide: Array) -> Links:
-    """Return the links of sites in the encoding of a storage, made from their wide links."""
-    return _MAKERS[storage.encoding](sites, storage, wide)
 
 
 def _wide_links(sites: Sites, storage: Storage, wide: Array) -> Links:
@@ -368,7 +357,8 @@ def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
     return Links(strips, AlignedUnits(sites, storage, (none,) * 5), strips.bytes_per_site)
 
 
-_MAKERS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}
+# By encoding: what makes the links of sites from their wide links.
+MAKERS_OF_LINKS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}
 
 
 # Units that a rank with one core advances before it checks for messages.
@@ -392,7 +382,8 @@ class PoreStep:
     """The steps of a pair, ready to be recorded. Making it is collective.
 
     `arrays` are the arrays that the first step of a pair reads and writes; they may be the same.
-    `tokens` represent edge sites and inner sites as dependencies of the step graph.
+    Without a transport nothing is `swapped`. `tokens` represent edge sites and inner sites as
+    dependencies of the step graph.
     """
 
     def __init__(
@@ -401,16 +392,21 @@ class PoreStep:
         arrays: Sequence[Array],
         storage: Storage,
         device: Device,
-        swapped: SwappedSites,
+        swapped: SwappedSites | None,
         rank: int,
         transport: Transport | None,
         policy: str,
     ) -> None:
-        self._links, self._arrays, self._storage = links, arrays, storage
-        self._device, self._policy, self._edges = device, policy, swapped.edges
+        self._arrays = arrays
+        self._device, self._policy = device, policy
         self._kinds = PROPAGATIONS[storage.propagation].steps
+        self._units = [links.linked if one.needs_links else links.unlinked for one in self._kinds]
+        # The bytes that each step moves per site, populations and links, and those it writes.
+        self._moved = storage.bytes_per_update(links.bytes_per_site)
+        self._written = [size / 2 for size in storage.bytes_per_update(0.0)]
         self._swap = None
-        if transport is not None:
+        if transport is not None and swapped is not None:
+            self._edges = swapped.edges
             plan = swap_plan(swapped.counts, rank)
             targets = [arrays[1], arrays[0]]
             self._swap = SparseExchange(device, plan, swapped.places, targets, transport)
@@ -425,7 +421,7 @@ class PoreStep:
             if self._swap is not None:
                 self._swap.record(graph, number, self.tokens[0], "populations")
         else:
-            units = self._links.units(self._kinds[number])
+            units = self._units[number]
             edge = units.of_sites(self._edges)
             is_inner = np.ones(units.count, bool)
             is_inner[edge] = False
@@ -445,7 +441,8 @@ class PoreStep:
         tokens: Sequence[Array],
     ) -> None:
         kind, (inertia, numbers) = self._kinds[number], drive
-        units = self._links.units(kind)
+        units, written = self._units[number], self._written[number]
+        read = self._moved[number] - written
         count = units.count if chosen is None else len(chosen)
         listed = None if chosen is None else self._device.array(chosen, np.uint32)
         source, target = self._arrays[number], self._arrays[1 - number]
@@ -454,6 +451,7 @@ class PoreStep:
             step = _CHUNK if self._device.inline else max(1, high - low)
             for first in range(low, high, step):
                 some = min(step, high - first)
+                sites = some * units.sites_per_unit
                 graph.add(
                     units.advance(kind, inertia, source, target, listed, first, some, numbers),
                     writes=[token[lane : lane + 1] for token in tokens],
@@ -461,12 +459,5 @@ class PoreStep:
                     category="compute",
                     device=self._device,
                     lane=graph.lane_of_batch(lane)[1],
-                    moves=self._moves(units, number, some),
+                    moves=(sites * read, sites * written),
                 )
-
-    def _moves(self, units: Units, number: int, count: int) -> tuple[float, float]:
-        """Return the bytes that a number of units read and write: populations, and links."""
-        sites = count * units.sites_per_unit
-        every = self._storage.bytes_per_update(self._links.bytes_per_site)[number]
-        written = self._storage.bytes_per_update(0.0)[number] / 2
-        return sites * (every - written), sites * written

@@ -14,7 +14,7 @@ gradients that a V-cycle over grids of ever larger blocks preconditions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -71,7 +71,7 @@ def blocks_memory(shape: Sequence[int], sites: int) -> int:
 
 def begin_kernels(device: Device) -> None:
     """Start compiling kernels, which takes long, while an image is read and divided."""
-    _kernel(device, D3Q19, "count_links").begin()
+    _kernels(device, D3Q19)("count_links").begin()
 
 
 class PressureBlocks:
@@ -79,7 +79,7 @@ class PressureBlocks:
 
     def __init__(self, flow: PoreFlow, comm: Comm) -> None:
         self._flow, self._comm, device = flow, comm, flow.device
-        self._kernel = partial(_kernel, device, flow.subdomain.velocity_set)
+        self._kernel = _kernels(device, flow.subdomain.velocity_set)
         shape = flow.subdomain.shape
         edge = block_edge(shape)
         self._image, self._blocks = shape, tuple(-(-n // edge) for n in shape)
@@ -94,6 +94,7 @@ class PressureBlocks:
         if comm is not None:
             counts = device.array(sum_over_ranks(comm, device.to_host(counts)))
         self._sums = device.zeros(self._blocks, np.int64)
+        self._clear = device.fill(self._sums, 0)
         self._rows = math.prod(self._blocks[:2])
         self._largest = device.zeros((self._rows, 1), np.float64)
         self._found = device.zeros(self._blocks, np.float32)
@@ -117,7 +118,7 @@ class PressureBlocks:
         """
         flow, device, comm = self._flow, self._flow.device, self._comm
         scale, sums = scale_to_bits(most, _BITS), self._sums
-        device.run(device.fill(sums, 0))
+        device.run(self._clear)
         self._run(
             "sum_over_blocks",
             residual,
@@ -196,16 +197,12 @@ class _Grid:
     """A grid of blocks: their conductances, the sources, and the resulting pressure."""
 
     couplings: Array
+    # How many blocks there are along each axis; rows have a place more at both ends.
+    shape: tuple[int, int, int]
     inverse: Array  # conductances of blocks, inverted
     b: Array
     pressure: Array
     other: Array
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """How many blocks there are along each axis; rows have a place more at both ends."""
-        planes, rows, places = self.b.shape
-        return planes, rows, places - 2
 
 
 class PressureGrids:
@@ -224,7 +221,7 @@ class PressureGrids:
         policy: str = "overlap",
     ) -> None:
         """Make grids for blocks, from the numbers of links that join them and their conductance."""
-        self._device, self._kernel = device, partial(_kernel, device, velocity_set)
+        self._device, self._kernel = device, _kernels(device, velocity_set)
         pairs, planes, rows, columns = links.shape
         couplings = device.zeros((pairs, planes, rows, columns + 2), np.float32)
         count = pairs * planes * rows
@@ -247,6 +244,7 @@ class PressureGrids:
         self._sums = device.zeros((shape[0] * shape[1],), np.float64)
         self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
         self._scalars = device.zeros((_SCALARS,), np.float64)
+        self._clear = device.fill(self._scalars, 0)
         squares, iteration = StepGraph(device), StepGraph(device)
         first = self.grids[0]
         given = (first.b, first.b), (self._sums,)
@@ -264,7 +262,7 @@ class PressureGrids:
         rows, columns = math.prod(sources.shape[:2]), sources.shape[2]
         kernel, launch = self._kernel("give_parts"), RowLaunch(rows, columns + 2)
         device.run(kernel.bind(launch, sources, largest, b, self.found, self._along, rows, columns))
-        device.run(device.fill(self._scalars, 0))
+        device.run(self._clear)
         self._squares.run()
         self._squares.synchronize()
         goal = _LEFT**2 * float(device.to_host(self._scalars)[_REST])
@@ -276,7 +274,8 @@ class PressureGrids:
 
     def _grid(self, couplings: Array) -> _Grid:
         device, places = self._device, couplings.shape[1:]
-        grid = _Grid(couplings, *(device.zeros(places, np.float32) for _ in range(4)))
+        shape = (places[0], places[1], places[2] - 2)
+        grid = _Grid(couplings, shape, *(device.zeros(places, np.float32) for _ in range(4)))
         rows = places[0] * places[1]
         kernel, launch = self._kernel("invert_conductances"), RowLaunch(rows, places[2])
         device.run(kernel.bind(launch, couplings, grid.inverse, 0, *grid.shape, rows))
@@ -382,10 +381,10 @@ def _inverse(couplings: np.ndarray, velocity_set: VelocitySet) -> np.ndarray:
     return np.linalg.pinv(matrix, rcond=1e-6, hermitian=True)
 
 
-def _kernel(device: Device, velocity_set: VelocitySet, name: str) -> Kernel:
-    """Return the kernel for all storages, since none reads populations."""
-    constants = {**PLAIN_CONSTANTS, **velocity_set.constants}
-    return device.kernel("pressure_blocks.hpp", name, **constants)
+def _kernels(device: Device, velocity_set: VelocitySet) -> Callable[[str], Kernel]:
+    """Return what gives kernels by name, for all storages, since none reads populations."""
+    constants: dict[str, Any] = {**PLAIN_CONSTANTS, **velocity_set.constants}
+    return partial(device.kernel, "pressure_blocks.hpp", **constants)
 
 
 def _table(size: int, edge: int) -> np.ndarray:
@@ -400,7 +399,7 @@ def places_of_sites(flow: PoreFlow) -> Array:
     places, (_, height, width) = device.zeros((3, sites.stored), np.uint16), sites.box_shape
     rows = len(sites.rows)
     if rows:
-        kernel = _kernel(device, flow.subdomain.velocity_set, "place_sites")
+        kernel = _kernels(device, flow.subdomain.velocity_set)("place_sites")
         launch = RowLaunch(rows, width, reduces=True)
         given = sites.voxels, sites.first, sites.rows, places, rows, width, height
         device.run(kernel.bind(launch, *given, *flow.subdomain.box.start, sites.stored))

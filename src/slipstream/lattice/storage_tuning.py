@@ -180,7 +180,7 @@ def worth_a_try(wishes: dict[str, str], processor: str) -> list[Storage]:
     ]
     if likely:
         return likely
-    usual = {**vars(Storage()), **_CANDIDATES[processor][0]}
+    usual = {**Storage().choices, **_CANDIDATES[processor][0]}
     choices = [("compact", "wide") if name == "encoding" else (usual[name],) for name in open_]
     return [
         Storage(**fixed, **dict(zip(open_, values, strict=True)))

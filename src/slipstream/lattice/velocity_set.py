@@ -219,8 +219,18 @@ _LINE_BYTES = 128
 BASE_BLOCK = 256
 
 
+class _OfStorage:
+    """What follows from the fields of a `Storage`, which are its arguments."""
+
+    dtype: np.dtype
+    real: np.dtype
+    has_unit: bool
+    group: int
+    constants: dict[str, object]
+
+
 @dataclass(frozen=True)
-class Storage:
+class Storage(_OfStorage):
     """How populations are stored.
 
     Attributes
@@ -238,6 +248,14 @@ class Storage:
     precision : {"float64", "float32", "mixed", "float16"}
         Of storage and arithmetic; mixed stores float32 and computes with float64, float16 stores
         float16 and computes with float32.
+    dtype, real : numpy.dtype
+        Type in which populations are stored, and type of the arithmetic.
+    has_unit : bool
+        Whether the range of stored numbers is so small that they need a unit.
+    group : int
+        How many sites have their populations of a direction together, if not all.
+    constants : dict
+        Compile-time constants of kernels that read or write populations.
 
     Raises
     ------
@@ -266,43 +284,34 @@ class Storage:
                 f"encoding {self.encoding!r} needs layout {needed!r}, not {self.layout!r}; "
                 "accepted with it: compact, wide"
             )
+        dtype = np.dtype(PRECISIONS[self.precision].stored)
+        real = np.dtype(PRECISIONS[self.precision].real)
+        group = _LINE_BYTES // dtype.itemsize if self.layout.startswith("vector") else 1
+        constants = {
+            "LAYOUT": LAYOUTS[self.layout],
+            "GROUP_SITES": group,
+            "REAL": REAL_NAMES[real.name],
+            "STORED": _STORED_NAMES[dtype.name],
+            "STORED_BYTES": dtype.itemsize,
+        }
+        for name, value in (
+            ("dtype", dtype),
+            ("real", real),
+            ("has_unit", dtype == np.float16),
+            ("group", group),
+            ("constants", constants),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
-    def dtype(self) -> np.dtype:
-        """Type in which populations are stored."""
-        return np.dtype(PRECISIONS[self.precision].stored)
-
-    @property
-    def real(self) -> np.dtype:
-        """Type of the arithmetic."""
-        return np.dtype(PRECISIONS[self.precision].real)
-
-    @property
-    def has_unit(self) -> bool:
-        """Whether the range of stored numbers is so small that they need a unit."""
-        return self.dtype == np.float16
-
-    @property
-    def group(self) -> int:
-        """How many sites have their populations of a direction together, if not all."""
-        is_grouped = self.layout.startswith("vector")
-        return _LINE_BYTES // self.dtype.itemsize if is_grouped else 1
+    def choices(self) -> dict[str, str]:
+        """The arguments that make this storage, by name."""
+        return {name: getattr(self, name) for name in (*TUNED, "precision")}
 
     @property
     def values(self) -> np.dtype:
         """Type of populations in states and on the host, which has all stored numbers exactly."""
         return np.result_type(self.dtype, np.float32)
-
-    @property
-    def constants(self) -> dict[str, object]:
-        """Compile-time constants of kernels that read or write populations."""
-        return {
-            "LAYOUT": LAYOUTS[self.layout],
-            "GROUP_SITES": self.group,
-            "REAL": REAL_NAMES[self.real.name],
-            "STORED": _STORED_NAMES[self.dtype.name],
-            "STORED_BYTES": self.dtype.itemsize,
-        }
 
     def bytes_per_update(
         self, link_bytes: float, velocity_set: VelocitySet = D3Q19

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from slipstream.engine.array_types import Comm
-from slipstream.engine.decomposition import Box, redistribute, slabs, whole
+from slipstream.engine.decomposition import Box, GridBoxes, redistribute, slabs, whole
 from slipstream.engine.fields import Field, PictureChoice, PlaneChoice
 from slipstream.files import write_arrays
 from slipstream.files.array_files import ImageDataFile
@@ -194,7 +195,10 @@ class VoxelFields:
         self._units = units or Units()
         self._subdomain = flow.subdomain
         self._rank = self._subdomain.rank
-        self._slabs = slabs(self._subdomain.shape, 0, len(self._subdomain.boxes))
+
+    @functools.cached_property
+    def _slabs(self) -> GridBoxes:
+        return slabs(self._subdomain.shape, 0, len(self._subdomain.boxes))
 
     def fields(self) -> Iterator[Field]:
         """Yield velocity, density, pressure and pores, a slab of planes per rank. Collective."""

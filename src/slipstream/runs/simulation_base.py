@@ -194,7 +194,7 @@ class Simulation(ABC):
         self.case, self.comm = case, comm
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         if isinstance(device, str):
-            device = wanted_device(case, device)
+            device = case.run.device if device == "auto" else device
         self.device = open_matching_device(device, comm)
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
@@ -530,11 +530,6 @@ class Simulation(ABC):
     def write_at_end(self, folder: Path) -> list[Path]:
         """Write what only this family has; return its paths on the first rank. Collective."""
         return []
-
-
-def wanted_device(case: Case, device: str) -> str:
-    """Return the kind of device that is asked for, "auto" if neither caller nor case cares."""
-    return case.run.device if device == "auto" else device
 
 
 class StepTimer:

@@ -237,6 +237,7 @@ def test_memory_that_does_not_suffice_is_named_and_how_many_devices_have_enough(
 def test_strips_are_refused_on_a_gpu(monkeypatch):
     device = HostDevice(tiled=True)
     monkeypatch.setattr(device, "kind", "cuda")
+    monkeypatch.setattr(device, "processor", "gpu")
     case = parse_case(CASE, ["numerics.encoding=strips"])
     with pytest.raises(InputError, match=r"numerics\.encoding: 'strips' is for CPUs; accepted"):
         LatticeSimulation(case, None, device)

@@ -32,7 +32,7 @@ from slipstream.engine.device.cpu_device import HostKernel
 from slipstream.engine.device.host_compiler import compile_library
 from slipstream.engine.errors import InputError
 from slipstream.lattice import Fluid, PoreFlow, Storage
-from slipstream.lattice.pore_step import Sites, make_links, unit_of
+from slipstream.lattice.pore_step import MAKERS_OF_LINKS, Sites, unit_of
 from slipstream.lattice.velocity_set import (
     D3Q19,
     ENCODINGS,
@@ -58,7 +58,7 @@ def storages():
 
 
 STORAGES = [Storage(*one) for one in storages()]
-NAMES = ["-".join(vars(storage).values()) for storage in STORAGES]
+NAMES = ["-".join(storage.choices.values()) for storage in STORAGES]
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ COMPACT = {
 def links_of(device, image, periodic, storage):
     subdomain = subdomain_of(image, periodic)
     sites = Sites(device, subdomain.own, subdomain.images, storage.order)
-    return sites, make_links(sites, storage, sites.wide_links())
+    return sites, MAKERS_OF_LINKS[storage.encoding](sites, storage, sites.wide_links())
 
 
 @pytest.mark.samples(2)

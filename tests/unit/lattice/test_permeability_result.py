@@ -362,7 +362,7 @@ def test_what_a_result_does_not_have_is_refused_by_name(ask, told):
 @pytest.mark.parametrize("storage", [Storage("two-lattice", encoding="wide"), {"order": "raster"}])
 def test_storage_is_what_was_asked_for_and_makes_no_difference(storage):
     found = permeability(sphere(), storage=storage, device="cpu", schedule="serial")
-    wanted = storage if isinstance(storage, dict) else vars(storage)
+    wanted = storage if isinstance(storage, dict) else storage.choices
     assert {name: getattr(found.storage, name) for name in wanted} == wanted
     assert found.k == pytest.approx(permeability(sphere(), **PLAIN).k, rel=1e-12)
 

@@ -193,7 +193,7 @@ def test_interactive_flows_are_in_si_units_too(device):
         interval=20,
         device=device,
         comm=None,
-        numerics=vars(Storage()),
+        numerics=Storage().choices,
         **WATER,
     )
     flow.run()

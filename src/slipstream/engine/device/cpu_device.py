@@ -41,7 +41,14 @@ from slipstream.engine.device.device_interface import (
 )
 from slipstream.engine.device.host_compiler import COMPILATIONS
 from slipstream.engine.device.lane_programs import Crew, HostCall, LaneNode, LanePrograms
-from slipstream.engine.device.memory import MappedBytes, map_file, note, unmap, use_huge_pages
+from slipstream.engine.device.memory import (
+    MappedBytes,
+    map_file,
+    note,
+    running,
+    unmap,
+    use_huge_pages,
+)
 from slipstream.engine.processes import renew_in_child, thread_count
 
 # The code that sets the number of threads of OpenMP.
@@ -129,17 +136,15 @@ class InlineStream(_TimedStream):
         pass
 
 
-class SoloStream(_TimedStream):
+class SoloStream(InlineStream):
     """Runs every operation in the caller, and otherwise behaves as `HostStream`."""
 
-    def __init__(self, begin: Operation, end: Operation) -> None:
-        self._stream = InlineStream(begin, end)
-        self._failure: BaseException | None = None
+    _failure: BaseException | None = None
 
     def submit(self, operation: Operation) -> None:
         if self._failure is None:
             try:
-                self._stream.submit(operation)
+                super().submit(operation)
             except BaseException as failure:
                 self._failure = failure
 
@@ -170,7 +175,6 @@ class HostStream(_TimedStream):
     def __init__(self, begin: Operation | None = None) -> None:
         self._begin = begin
         self._worker: _Worker | None = None
-        renew_in_child(self)
 
     def submit(self, operation: Operation) -> None:
         (self._worker or self._started()).queue.put(operation)
@@ -199,6 +203,7 @@ class HostStream(_TimedStream):
     def _started(self) -> _Worker:
         # An operation of the host does not look at the stream that it runs on.
         self._worker = worker = _Worker(InlineStream())
+        renew_in_child(self)
         weakref.finalize(self, worker.queue.put, None)
         if self._begin is not None:
             worker.queue.put(self._begin)
@@ -234,15 +239,10 @@ class HostKernel(Kernel):
     def begin(self) -> None:
         COMPILATIONS.begin(self._text, self._fast, is_needed=False)
 
-    def load(self) -> Any:
-        """Return the function, once it is compiled."""
-        function = getattr(_load(self._text, self._fast), self._name)
-        function.restype = None
-        return function
-
     def bind(self, launch: RowLaunch | BlockLaunch, *arguments: Any) -> HostCall:
         COMPILATIONS.begin(self._text, self._fast)
-        return HostCall(self.load, [_convert_argument(one) for one in arguments], arguments)
+        load = functools.partial(_function, self._text, self._name, self._fast)
+        return HostCall(load, [_convert_argument(one) for one in arguments], arguments)
 
 
 def _describe_reals(array: Array) -> tuple[np.dtype, list[int], list[int]] | None:
@@ -281,7 +281,8 @@ class HostDevice(Device):
     `tiled` takes the tiled kernels of GPUs, for tests: others are faster here.
     """
 
-    kind = "cpu"
+    kind = processor = "cpu"
+    memory_kind = "host"
     array_module = np
     shared_memory_limit = gpu_fft_launch.SHARED_LIMIT
     multiprocessors = gpu_fft_launch.MULTIPROCESSORS
@@ -313,7 +314,8 @@ class HostDevice(Device):
         self.default_stream = InlineStream(*limits)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        return note(_aligned(shape, np.dtype(dtype)))
+        array = _aligned(shape, np.dtype(dtype))
+        return array if getattr(running, "meter", None) is None else note(array)
 
     pinned = empty
 
@@ -343,13 +345,12 @@ class HostDevice(Device):
         return target
 
     def stream(self, urgent: bool = False) -> Stream:
-        return self.calling_stream() if self.inline else HostStream(self._count_threads_of_lane())
+        if self.inline:
+            return self.calling_stream()
+        return HostStream(self._limit(self._threads_per_lane))
 
     def calling_stream(self) -> Stream:
-        return SoloStream(self._count_threads_of_lane(), self._limit(thread_count()))
-
-    def _count_threads_of_lane(self) -> HostCall:
-        return self._limit(self._threads_per_lane)
+        return SoloStream(self._limit(self._threads_per_lane), self._limit(thread_count()))
 
     def _limit(self, threads: int) -> HostCall:
         """Return the operation that gives the kernels of the calling thread `threads` threads."""
@@ -396,7 +397,7 @@ class HostDevice(Device):
         return vector_fft.plan(self, source, target, axis, forward, scale=scale)
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
-        begin, end = self._count_threads_of_lane(), self._limit(thread_count())
+        begin, end = self._limit(self._threads_per_lane), self._limit(thread_count())
         return LanePrograms(self, lanes, self._crew, begin, end)
 
     @functools.cached_property
@@ -424,6 +425,12 @@ class HostDevice(Device):
     def synchronize(self) -> None:
         return  # the default stream runs everything immediately
 
+    def run(self, operation: Operation) -> None:
+        self.default_stream.submit(operation)
+
+    def to_host(self, array: Array) -> np.ndarray:
+        return cast(np.ndarray, array)
+
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an uninitialised array whose first element is aligned."""
@@ -436,6 +443,14 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 @functools.cache
 def _load(text: str, fast: bool = True) -> ctypes.CDLL:
     return ctypes.CDLL(str(COMPILATIONS.library(text, fast)))
+
+
+@functools.cache
+def _function(text: str, name: str, fast: bool) -> Any:
+    """Return the function of a kernel, once it is compiled."""
+    function = getattr(_load(text, fast), name)
+    function.restype = None
+    return function
 
 
 def _keep_to_one_thread() -> None:

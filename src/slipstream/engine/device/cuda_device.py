@@ -284,6 +284,8 @@ class CudaDevice(Device):
     """One GPU, by its ordinal among the GPUs that this process sees."""
 
     kind = "cuda"
+    processor = "gpu"
+    memory_kind = "device"
     has_graphs = True
     array_module = cupy
     lanes = 1

@@ -198,6 +198,10 @@ class Device(ABC):
         For people, for example ``"NVIDIA H200"``.
     kind : str
         A name of `slipstream.engine.accepted.DEVICES`.
+    processor : str
+        "cpu", or "gpu" for those of any vendor: what sizes of batches go by.
+    memory_kind : str
+        Where its arrays are, as `MemoryMeter` counts them: "host", "device" or "disk".
     array_module : module
         NumPy or CuPy: the module whose arrays live in this device's memory.
     default_stream : Stream
@@ -226,6 +230,8 @@ class Device(ABC):
 
     name: str
     kind: str
+    processor: str
+    memory_kind: str
     identity: str
     lanes: int
     shared_memory_limit: int
@@ -238,16 +244,6 @@ class Device(ABC):
     row_bytes: int
     array_module: ModuleType
     default_stream: Stream
-
-    @property
-    def processor(self) -> str:
-        """Return "cpu", or "gpu" for GPUs of any vendor, by which sizes of batches are chosen."""
-        return "cpu" if self.kind == "cpu" else "gpu"
-
-    @property
-    def memory_kind(self) -> str:
-        """Return the kind of memory of its arrays, as `MemoryMeter` counts them."""
-        return "host" if self.kind == "cpu" else "device"
 
     @property
     def memory_home(self) -> Device:

@@ -247,9 +247,11 @@ class HostCompilations:
         `finish` waits for it if it is needed.
         """
         with self._lock:
-            if is_needed:
+            begun = self._libraries.get((text, fast))
+            is_compiled = begun and begun.done() and not (begun.cancelled() or begun.exception())
+            if is_needed and not is_compiled:
                 self._needed[text, fast] = None
-            if (text, fast) in self._libraries:
+            if begun is not None:
                 return
             self._libraries[text, fast] = Future()
             self._queue.put((text, fast))
@@ -271,7 +273,8 @@ class HostCompilations:
         """
         with self._lock:
             begun = self._libraries.setdefault((text, fast), Future())
-        self._compile(text, fast, begun)
+        if not begun.done():
+            self._compile(text, fast, begun)
         try:
             return begun.result()
         except Exception:

@@ -68,15 +68,12 @@ class HostCall:
 
     def __init__(self, load: Callable[[], Any], values: Sequence[Any], kept: Any) -> None:
         self._load, self._values, self.kept = load, values, kept
-        self._fillers: list[Callable[[], None]] = []
-
-    def fill_later(self, fill: Callable[[], None]) -> None:
-        """Have the tables that the function reads completed when it is first needed."""
-        self._fillers.append(fill)
+        # What completes the tables that the function reads, when it is first needed.
+        self.fillers: list[Callable[[], None]] = []
 
     @functools.cached_property
     def _function(self) -> Any:
-        for fill in self._fillers:
+        for fill in self.fillers:
             fill()
         return self._load()
 
@@ -86,18 +83,15 @@ class HostCall:
     @property
     def address(self) -> int:
         """Where the function is, for others that call it."""
-        return address_of_function(self._function)
+        # The result of a cast to a pointer, in a fraction of its time.
+        return ctypes.c_void_p.from_address(ctypes.addressof(self._function)).value or 0
 
-    @property
-    def is_packable(self) -> bool:
-        """Whether compiled code can make the call."""
-        reals = sum(isinstance(one, _FLOATS) for one in self._values)
-        fits = len(self._values) - reals <= _INTEGERS[-1] and reals <= _REALS
-        return platform.machine() in _PROCESSORS and fits
-
-    def packed(self) -> PackedCall:
-        """Return the call in the form that compiled code takes, if it can make it."""
-        integers = [value.value or 0 for value in self._values if not isinstance(value, _FLOATS)]
+    def packed(self) -> PackedCall | None:
+        """Return the call in the form that compiled code takes; None if it cannot make it."""
+        integers = [one.value or 0 for one in self._values if not isinstance(one, _FLOATS)]
+        fits = len(integers) <= _INTEGERS[-1] and len(self._values) - len(integers) <= _REALS
+        if platform.machine() not in _PROCESSORS or not fits:
+            return None
         room = next(size for size in _INTEGERS if len(integers) <= size)
         content = b""
         if len(integers) < len(self._values):
@@ -105,11 +99,6 @@ class HostCall:
             content = b"".join(value.ljust(8, b"\0") for value in reals)
         integers += [0] * (room - len(integers))
         return PackedCall(integers, content.ljust(8 * _REALS, b"\0"))
-
-
-def address_of_function(function: Any) -> int:
-    """Return the result of a cast to a pointer, in a fraction of its time."""
-    return ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 
 @dataclass(frozen=True)
@@ -142,13 +131,13 @@ class Crew:
 
     def renew(self) -> None:
         """Do without the threads of the parent process."""
-        self._count = 0
+        self.count = 0
         # A step has the crew to itself.
         self.lock = threading.Lock()
 
     def start_members(self, count: int) -> None:
         """Start threads until there are `count` members."""
-        for number in range(self._count, count):
+        for number in range(self.count, count):
             memory = np.zeros(self._MEMBER_BYTES + 64, np.uint8)
             address = address_of(memory) + -address_of(memory) % 64
             self.addresses[number] = address
@@ -158,7 +147,7 @@ class Crew:
             thread = threading.Thread(target=_serve, args=(serve, memory), daemon=True)
             weakref.finalize(self, dismiss, _ANY_STREAM).atexit = False
             thread.start()
-            self._count += 1
+            self.count += 1
 
 
 def _serve(serve: Operation, memory: np.ndarray) -> None:
@@ -200,14 +189,14 @@ class LanePrograms:
             for lane, nodes in enumerate(lanes)
         ]
         self._together: tuple[Operation, Operation] | None = None
-        compiled = [parts[0].program() for parts in self._lanes if len(parts) == 1]
+        compiled = [parts[0].program for parts in self._lanes if len(parts) == 1]
         if len(compiled) == len(lanes) and None not in compiled:
             self._programs = np.array(compiled, np.int64)
             run = device.kernel("lane_program.hpp", "run_programs")
             fixed = crew.addresses, self._programs, len(lanes), self._counters
             untimed, with_times = (run.bind(RowLaunch(1, 1), *fixed, timed) for timed in (0, 1))
             for call, parts in itertools.product((untimed, with_times), self._lanes):
-                cast(HostCall, call).fill_later(cast(_CompiledPart, parts[0]).fill)
+                cast(HostCall, call).fillers.append(cast(_CompiledPart, parts[0]).fill)
             self._together = untimed, with_times
 
     def run(self, streams: Sequence[Stream], timed: bool = False) -> bool:
@@ -218,7 +207,8 @@ class LanePrograms:
         """
         if self._together is not None and self._crew.lock.acquire(blocking=False):
             try:
-                self._crew.start_members(len(self._lanes) - 1)
+                if self._crew.count + 1 < len(self._lanes):
+                    self._crew.start_members(len(self._lanes) - 1)
                 self._together[timed](_ANY_STREAM)
             finally:
                 self._crew.lock.release()
@@ -273,34 +263,26 @@ class LanePrograms:
 
 def in_sequence(device: Device, calls: Sequence[HostCall]) -> Operation:
     """Return an operation that makes calls in order, by compiled code wherever possible."""
-    if not all(call.is_packable for call in calls):
+    part = _CompiledPart()
+    if not all(map(part.add_call, calls)):
 
         def run(stream: Stream) -> None:
             for call in calls:
                 call(stream)
 
         return run
-    part = _CompiledPart()
-    for call in calls:
-        part.add_call(call)
     part.finish(device, np.zeros(1, np.int32))
     # Not the part itself: it has this operation, and a cycle would delay its release.
     part.untimed.kept = (part.untimed.kept, part.arguments, calls)
     return part.untimed
 
 
-def _bind_items(
-    device: Device, items: np.ndarray, failed: np.ndarray, times: np.ndarray, timed: int
-) -> HostCall:
-    """Return the call of the compiled code that works through items."""
-    kernel = device.kernel("lane_program.hpp", "run_items")
-    return cast(HostCall, kernel.bind(RowLaunch(1, 1), items, len(items), failed, times, timed))
-
-
 class _Part:
     """A part of a lane's program."""
 
     empty = False
+    # The fields of a `Program` of `lane_program.hpp`, if compiled code can run it.
+    program: list[int] | None = None
     numbers: dict[int, int]  # of operations, by the rows of `times`
     times: np.ndarray  # nanoseconds in which items began and ended in a timed run
 
@@ -309,10 +291,6 @@ class _Part:
 
     def run(self, stream: Stream, timed: bool) -> None:
         raise NotImplementedError
-
-    def program(self) -> list[int] | None:
-        """Return the fields of a `Program` of `lane_program.hpp`, if compiled code can run it."""
-        return None
 
 
 class _InterpretedPart(_Part):
@@ -335,24 +313,23 @@ class _CompiledPart(_Part):
     def __init__(self) -> None:
         self._items: list[list[int]] = []
         self._calls: dict[int, tuple[HostCall, PackedCall]] = {}  # by the places of their items
+        self.empty = True
         self.numbers = {}
-
-    @property
-    def empty(self) -> bool:  # type: ignore[override]
-        return not self._items
 
     def add(self, kind: int, counter: int, value: int) -> None:
         """Append a wait for a counter, or an increment of it."""
+        self.empty = False
         self._items.append([kind, 0, 0, 0, 0, counter, value])
 
     def add_call(self, call: HostCall, number: int | None = None) -> bool:
         """Append a call, of the operation with this number; return whether that is possible."""
-        if not call.is_packable:
-            return False
         index, packed = len(self._items), call.packed()
+        if packed is None:
+            return False
         if number is not None:
             self.numbers[index] = number
         self._calls[index] = call, packed
+        self.empty = False
         self._items.append([_CALL, 0, 0, len(packed.integers), 0, 0, 0])
         return True
 
@@ -377,15 +354,14 @@ class _CompiledPart(_Part):
 
         self.fill = fill_addresses
         self.times = times = np.zeros((len(items), 2), np.int64)
-        self._program = [address_of(items), len(items), address_of(failed), address_of(times)]
+        self.program = [address_of(items), len(items), address_of(failed), address_of(times)]
+        kernel, launch = device.kernel("lane_program.hpp", "run_items"), RowLaunch(1, 1)
         self.untimed, self._timed = (
-            _bind_items(device, items, failed, times, timed) for timed in (0, 1)
+            cast(HostCall, kernel.bind(launch, items, len(items), failed, times, timed))
+            for timed in (0, 1)
         )
         for call in (self.untimed, self._timed):
-            call.fill_later(fill_addresses)
-
-    def program(self) -> list[int] | None:
-        return self._program
+            call.fillers.append(fill_addresses)
 
     def run(self, stream: Stream, timed: bool) -> None:
         (self._timed if timed else self.untimed)(stream)

@@ -17,7 +17,8 @@ from slipstream.engine.array_types import Array
 from slipstream.engine.processes import thread_count
 
 Allocated = TypeVar("Allocated", bound=Array)
-_running = threading.local()
+# The meter that counts in this thread, if one does.
+running = threading.local()
 # So many things that are gone do not matter.
 _FEW = 64
 # Bytes whose pages one thread touches before it takes the next.
@@ -40,11 +41,11 @@ class MemoryMeter:
         self.pruned = 0
 
     def __enter__(self) -> None:
-        self._outer = getattr(_running, "meter", None)
-        _running.meter = self
+        self._outer = getattr(running, "meter", None)
+        running.meter = self
 
     def __exit__(self, *exception: object) -> None:
-        _running.meter = self._outer
+        running.meter = self._outer
 
     def total(self) -> dict[str, int]:
         """Return the bytes that are taken now on the "device", a GPU, the "host" and "disk"."""
@@ -57,7 +58,7 @@ class MemoryMeter:
 
 def note(array: Allocated) -> Allocated:
     """Count an array that was allocated, if a meter runs; return it."""
-    if getattr(_running, "meter", None) is not None:
+    if getattr(running, "meter", None) is not None:
         owner: Any = array
         while isinstance(owner.base, type(array)):
             owner = owner.base
@@ -67,7 +68,7 @@ def note(array: Allocated) -> Allocated:
 
 def note_owned(owner: Any, kind: str, size: int) -> None:
     """Count bytes on the "host" or a "device" for as long as their owner lives, if a meter runs."""
-    meter = getattr(_running, "meter", None)
+    meter = getattr(running, "meter", None)
     if meter is None:
         return
     if len(meter.taken) > 2 * meter.pruned + _FEW:

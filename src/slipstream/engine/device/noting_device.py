@@ -140,7 +140,8 @@ class NotingDevice(Device):
         memory: NotedMemory | None = None,
         lanes: int = 1,
     ) -> None:
-        self.kind = kind
+        self.kind, self.processor = kind, "cpu" if kind == "cpu" else "gpu"
+        self.memory_kind = "host" if kind == "cpu" else "device"
         self.memory = memory or NotedMemory()
         self.lanes, self.inline = lanes, kind == "cpu" and lanes == 1
         self.row_bytes, self._is_tiled = (64, False) if kind == "cpu" else (128, True)

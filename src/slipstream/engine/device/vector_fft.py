@@ -89,7 +89,8 @@ def plan(
         sizes = [size for size, _ in axes]
         if is_rows:
             factor = int(np.float64(scale).view(np.int64))
-            form = [factor, is_real and not is_half, _address(turns), *sizes]
+            start = 0 if turns is None else address_of(turns)
+            form = [factor, is_real and not is_half, start, *sizes]
             after, called = [], functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
@@ -169,7 +170,7 @@ def bind_lines(
     is_plain = _find_radices(n) != ()
     kernel, length = _kernel(device, "fft_columns", n, real, forward, PLAIN=is_plain)
     tables = [
-        one if isinstance(one, int) else _address(one)
+        0 if one is None else one if isinstance(one, int) else address_of(one)
         for side in (source, target)
         for one in side[2]
     ]
@@ -234,9 +235,9 @@ def bind_products(
         _compile_for_any_length(device, size, real, forward)[0] for forward in (False, True)
     ]
     tables = [np.ascontiguousarray(table, np.int64) for _, table in (source, target)]
-    shares = [number for one in tables for number in (len(one), _address(one))]
+    shares = [number for one in tables for number in (len(one), address_of(one))]
     kept = int(tables[0][:, 1].sum())
-    table = np.array([n, is_half, kept, rows, *shares, _address(turns), 0, 0], np.int64)
+    table = np.array([n, is_half, kept, rows, *shares, address_of(turns), 0, 0], np.int64)
     arrays = source[0], target[0], maxima, parameters
     call = kernel.bind(RowLaunch(1, 1), *arrays, table, length.plan, *stored)
     if isinstance(call, HostCall):  # not where nothing runs
@@ -307,11 +308,7 @@ def _put_addresses(
         table[-len(called) :] = [function.address if function else 0 for function in called]
 
     if any(called):
-        call.fill_later(put)
-
-
-def _address(array: Array | None) -> int:
-    return 0 if array is None else address_of(array)
+        call.fillers.append(put)
 
 
 def _kernel(

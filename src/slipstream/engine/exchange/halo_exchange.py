@@ -65,7 +65,9 @@ class HaloPlan:
         wide, along each axis, as the array.
         """
         # Halos are symmetric, so that a rank sends to the ranks from which it receives.
-        near = [peer for peer in _find_neighbours(boxes, shape, widths, rank) if peer != rank]
+        near = []
+        if len(boxes) > 1:
+            near = [peer for peer in _find_neighbours(boxes, shape, widths, rank) if peer != rank]
 
         def between(sender: int, receiver: int, peer: int, offset: int) -> list[HaloBox]:
             boxes_there = []
@@ -86,8 +88,8 @@ class HaloPlan:
                     offset = stop
             return tuple(pieces), tuple(blocks)
 
-        sends, outgoing = gather("send")
-        receives, incoming = gather("receive")
+        sends, outgoing = gather("send") if near else ((), ())
+        receives, incoming = gather("receive") if near else ((), ())
         sizes = (sum(block.count for block in blocks) for blocks in (outgoing, incoming))
         packed = ExchangePlan(rank, outgoing, incoming, *sizes)
         return cls(packed, sends, receives, tuple(between(rank, rank, rank, 0)))

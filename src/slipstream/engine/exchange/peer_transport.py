@@ -258,10 +258,11 @@ class Handshake:
         """
         if not self._tell and not self._hear:
             return
-        raise_flags = self._bind("raise_flags", self._tell, *self._raising)
+        kernel = partial(self.device.kernel, "exchange_flags.hpp")
+        raise_flags = kernel("raise_flags").bind(RowLaunch(self._tell, 1), *self._raising)
         if self.device.kind == "cpu":
             raised = np.zeros(1, np.int64)
-            test = self._bind("test_flags", 1, *self._awaiting, raised)
+            test = kernel("test_flags").bind(RowLaunch(1, 1), *self._awaiting, raised)
             graph.add_transfer(
                 _Polled(self, raise_flags, test, raised),
                 reads=reads,
@@ -270,9 +271,8 @@ class Handshake:
             )
             return
         patience = int(timeout() * 1e9)
-        wait = self._bind(
-            "await_flags", self._hear, *self._awaiting, patience, self.transport.failed
-        )
+        launch, failed = RowLaunch(self._hear, 1), self.transport.failed
+        wait = kernel("await_flags").bind(launch, *self._awaiting, patience, failed)
         for operation, read, written, lane in (
             (raise_flags, reads, writes, lanes[0]),
             (wait, [], guarded, lanes[1]),
@@ -286,9 +286,6 @@ class Handshake:
                 lane=lane,
                 device=self.device,
             )
-
-    def _bind(self, name: str, rows: int, *arguments: Any) -> Operation:
-        return self.device.kernel("exchange_flags.hpp", name).bind(RowLaunch(rows, 1), *arguments)
 
 
 class _Polled:

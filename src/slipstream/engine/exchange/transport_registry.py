@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from slipstream.engine.accepted import DEVICES
 from slipstream.engine.array_types import Comm, Communicator
 from slipstream.engine.collective import largest, on_every_rank, own
-from slipstream.engine.device import Device, choose_gpus, current_gpu, open_device, visible_gpus
+from slipstream.engine.device import (
+    Device,
+    choose_gpus,
+    cuda_device_count,
+    current_gpu,
+    open_device,
+    visible_gpus,
+)
 from slipstream.engine.errors import InputError, name_among
 from slipstream.engine.exchange.transport_base import Transport
 
@@ -139,7 +146,11 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
     Without a communicator it is the GPU that is CuPy's current device. All ranks raise `InputError`
     if there is none.
     """
+    if isinstance(device, Device) and comm is None:
+        return device
     wants_gpu = isinstance(device, str) and device != "cpu"
+    if isinstance(device, str) and comm is None:
+        return open_device(device, current_gpu() if wants_gpu and cuda_device_count() else 0)
     # Ranks may ask for different devices, so all take part here.
     gpus = on_every_rank(comm, lambda: visible_gpus() if wants_gpu else [])
     local, seen = on_node(comm, gpus)
@@ -148,8 +159,7 @@ def open_matching_device(device: Device | str, comm: Comm) -> Device:
         if isinstance(device, Device):
             return device
         if isinstance(device, str):
-            if comm is None:
-                return open_device(device, current_gpu() if seen[0] else 0)
+            assert comm is not None  # as without one it is open
             number = choose_gpus(seen)[local] if seen[local] else local
             return open_device(device, number, comm.size)
         accepted = ", ".join(["auto", *DEVICES])
@@ -222,7 +232,7 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     if comm is None or comm.size == 1:
         return "none"
     if name == "auto":
-        return _choose_automatic(comm, device, one_node(comm))
+        return _choose_automatic(comm, device, max(node_numbers(comm)) == 0)
     problem = _find_problems([name], comm, device)[name]
     if problem:
         problems = _find_problems(TRANSPORTS, comm, device)
@@ -308,14 +318,13 @@ def _find_problems(names: Iterable[str], comm: Communicator, device: Device) -> 
     classes = {name: transport_class(name) for name in names}
     lacks = {name: one.lacks(device.kind) for name, one in classes.items()}
     ranks = comm.allgather(_RankFacts(device.kind, device.identity, lacks))
-    return {name: _problem(name, one, ranks) for name, one in classes.items()}
-
-
-def _problem(name: str, transport: type[Transport], ranks: Sequence[_RankFacts]) -> str:
     kinds = {rank.kind for rank in ranks}
-    if not kinds <= set(transport.devices):
-        return "needs a GPU on every rank"
     shares_a_gpu = "cpu" not in kinds and len({rank.identity for rank in ranks}) < len(ranks)
-    if transport.needs_own_gpu and shares_a_gpu:
-        return "needs one GPU for every rank"
-    return next((rank.lacks[name] for rank in ranks if rank.lacks[name]), "")
+    problems = {}
+    for name, transport in classes.items():
+        problems[name] = next((rank.lacks[name] for rank in ranks if rank.lacks[name]), "")
+        if not kinds <= set(transport.devices):
+            problems[name] = "needs a GPU on every rank"
+        elif transport.needs_own_gpu and shares_a_gpu:
+            problems[name] = "needs one GPU for every rank"
+    return problems

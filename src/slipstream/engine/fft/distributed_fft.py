@@ -225,18 +225,24 @@ class DistributedFFT(KnownAttributes):
             for name, value in locals().items()
             if name not in ("self", "comm", "device")
         }
-        self.arguments = agreed_arguments(comm, **asked)
+        arguments = agreed_arguments(comm, **asked)
         self._asked = asked
         rank = 0 if comm is None else comm.rank
         self._comm, opened = comm, open_matching_device(device, comm)
-        self.input_box = self.arguments.input_boxes[rank]
-        self.output_box = self.arguments.output_boxes[rank]
         self._meter = MemoryMeter()
         with self._meter:
-            plan, self.device, self.home = make_plan(self.arguments, opened, comm)
+            plan, transforming, home = make_plan(arguments, opened, comm)
+        # At once: that each may be set is looked up for those that are set one by one.
+        vars(self).update(
+            arguments=arguments,
+            device=transforming,
+            home=home,
+            input_box=arguments.input_boxes[rank],
+            output_box=arguments.output_boxes[rank],
+            residency=plan.residency,
+        )
         self._plan: Plan | None = plan
         self._transport = plan.transport
-        self.residency = plan.residency
         self._policy = "serial" if plan.is_alone else schedule
         self._steps = {forward: RecordedSteps() for forward in (True, False)}
         self._arrays = UserArrays(self.arguments, rank, self.device, self.home, self._meter)

@@ -93,7 +93,7 @@ def find_route(
         for exchanges in range(_MOST_EXCHANGES + 1):
             routes = _find_routes(space, source, target, remaining, exchanges, idle)
             if routes:
-                return min(routes, key=_count_moved_elements)
+                return routes[0] if len(routes) == 1 else min(routes, key=_count_moved_elements)
     raise RuntimeError("no route was found, though one rank could transform everything")
 
 
@@ -117,13 +117,12 @@ class _Space:
 
     def possible(self, boxes: Boxes, remaining: frozenset[int]) -> tuple[int, ...]:
         """Return the axes that can be transformed in a layout, in order."""
-        shape = self.shape(remaining)
         if isinstance(boxes, GridBoxes):
             if boxes.workers > self.active:
                 return ()
             axes = [axis for axis in sorted(remaining, reverse=True) if boxes.is_whole(axis)]
         else:
-            filled = [box for box in boxes if box.size]
+            shape, filled = self.shape(remaining), [box for box in boxes if box.size]
             if any(box.size for box in boxes[self.active :]):
                 return ()
             axes = [
@@ -320,7 +319,7 @@ def default_boxes(
 
 def _boxes(shape: Sequence[int], divided: Sequence[int], parts: Sequence[int]) -> Boxes:
     by_axis = dict(zip(divided, parts, strict=True))
-    return grid_boxes(shape, [by_axis.get(axis, 1) for axis in range(len(shape))])
+    return GridBoxes(shape, [by_axis.get(axis, 1) for axis in range(len(shape))])
 
 
 def _put_on_root(shape: Sequence[int], ranks: int) -> Boxes:
@@ -512,7 +511,10 @@ def checked_arguments(
         ("input_boxes", input_boxes, sizes, usual[0]),
         ("output_boxes", output_boxes, spectral_shape, usual[1]),
     ):
-        asked = default if asked_boxes is None else checked_boxes(asked_boxes, extent, ranks, what)
+        if asked_boxes is None:
+            boxes.append(default)
+            continue
+        asked = checked_boxes(asked_boxes, extent, ranks, what)
         boxes.append(default if asked == default else asked)
     return Arguments(
         sizes,

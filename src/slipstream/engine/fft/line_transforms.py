@@ -442,6 +442,9 @@ class ColumnPass:
             most = max(most, _TRANSFORM_BATCH_BYTES)
         limit = max(1, most // max(1, row_bytes))
         self._batch = ky or max(1, balanced_batch(self._ky, limit, device.lanes))
+        # The ranges of this rank's ky, batch by batch.
+        starts = range(0, self._ky, self._batch)
+        self.batches = [(low, min(low + self._batch, self._ky)) for low in starts]
         # Only GPUs use a library for columns, for all of them in one batch.
         self._work: Any = None
         if stored and not self.line.tiled:
@@ -451,10 +454,6 @@ class ColumnPass:
     def plan(self, columns: Array) -> None:
         """Plan a library's transforms of columns, if there are any, so that scratch is known."""
         self.line.plan(self._points(columns))
-
-    def batches(self) -> list[tuple[int, int]]:
-        """Return the ranges of this rank's ky, batch by batch."""
-        return [(a, min(a + self._batch, self._ky)) for a in range(0, self._ky, self._batch)]
 
     def record_backward(
         self,
@@ -544,7 +543,7 @@ class WallColumns(ColumnPass):
         self._lanes: dict[str, Array] = {}
         self._memory = [
             device.empty((fields, self._batch, nz, self._row), complex_dtype)
-            for _ in range(min(device.lanes, len(self.batches())))
+            for _ in range(min(device.lanes, len(self.batches)))
         ]
         self.work_bytes = sum(one.nbytes for one in self._memory)
         self._rows: dict[int, RowTables] = {}

@@ -285,7 +285,8 @@ class PlanePass:
             else LineTransform(device, "y", ny, complex_dtype, chosen.tiled, scratch)
             for _ in geometries
         ]
-        self._packed = [PlaneTables(device, kx_geometry, self._held) for kx_geometry in geometries]
+        self.line: Line = self._lines[0]  # of the first range
+        self._packed = [PlaneTables(device, one, self._held) for one in geometries]
         if self.line.of_gpus:
             self._roots = device.array(gpu_fft_launch.roots(nx, self._real_dtype))
         self._rows: RealRows | None = None
@@ -302,11 +303,6 @@ class PlanePass:
             for _ in range(chosen.lanes)
         ]
         self._ffts: dict[tuple[Any, ...], Operation] = {}
-
-    @property
-    def line(self) -> Line:
-        """The transform in y, of the first range."""
-        return self._lines[0]
 
     def packed(
         self,

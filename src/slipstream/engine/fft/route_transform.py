@@ -33,7 +33,7 @@ from slipstream.engine.exchange import (
 from slipstream.engine.fft.fft_arguments import Arguments, Boxes, Stage
 from slipstream.engine.fft.line_transforms import LineTransform, RealRows, Rows, has_gpu_kernel
 from slipstream.engine.fft.pack_unpack import RowTables
-from slipstream.engine.fft.slab_engine import lane_after_exchange
+from slipstream.engine.fft.slab_engine import LANE_AFTER_EXCHANGE
 from slipstream.engine.fft.slab_layout import NOT_KEPT
 from slipstream.engine.fft.transform_parts import Part
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
@@ -272,9 +272,8 @@ class RouteTransform(Part):
         arrived: list[list[slice]],
     ) -> None:
         """Record the transform along y or z, of columns chunk by chunk as they arrive."""
-        lane = MAIN_LANE
-        if len(arrived) > 1:
-            lane = lane_after_exchange(graph.device) or lane
+        is_late = len(arrived) > 1 and graph.device.kind != "cpu"
+        lane = LANE_AFTER_EXCHANGE if is_late else MAIN_LANE
         for columns in arrived:
             for one in columns:
                 self._record_lines(graph, axis, array, _within(pieces, one), forward, lane)

@@ -90,6 +90,10 @@ CHUNKS_FROM = {
     "gpu": ((1 << 20, 1 << 26, PLANE_CHUNKS), (1 << 18, 1 << 24, 2)),
 }
 
+# The lane of a GPU for work after an exchange, where received chunks are transformed while others
+# are still being stored. On a CPU each lane is a thread, and there is no spare thread.
+LANE_AFTER_EXCHANGE = "after exchange"
+
 # What is side by side for all fields in a message: see `SlabEngine`.
 Beside: TypeAlias = Literal["", "rows", "planes"]
 
@@ -324,7 +328,8 @@ class SlabEngine:
             and self._step_chunks == 1
         ):
             self.beside = beside
-        self.lane_after_exchange = None if self._takes_whole else lane_after_exchange(device)
+        is_apart = device.kind != "cpu" and not self._takes_whole
+        self.lane_after_exchange = LANE_AFTER_EXCHANGE if is_apart else None
         self._plans: dict[tuple[int, int], list[ExchangePlan]] = {}
         self._exchanges: dict[tuple[Any, ...], SlabExchange] = {}
         self._memory = self._allocate_memory(fields, self._complex_dtype)
@@ -468,7 +473,7 @@ class SlabEngine:
             for fields, leaves in ((arriving, False), (leaving, True))
         )
         late = self.lane_after_exchange if arriving else None
-        for number, (low, high) in enumerate(passes.batches()):
+        for number, (low, high) in enumerate(passes.batches):
             work = graph.on(device, late or graph.lane_of_batch(number, device)[1])
             part = self.geometry.ranges[kx].among_kept
             here, there = columns[:, :, low:high], left[:, :, low:high]
@@ -556,15 +561,6 @@ def chunks_of_step(geometry: PlaneGeometry, dtype: np.dtype, device: Device) -> 
         if size >= least and sent >= least_sent:
             return chunks
     return 1
-
-
-def lane_after_exchange(device: Device) -> str | None:
-    """Return the lane for work after an exchange, or None for the lanes in turn.
-
-    A GPU has a separate lane, where received chunks are transformed while others are still being
-    stored. On a CPU each lane is a thread, and there is no spare thread.
-    """
-    return "after exchange" if device.kind != "cpu" else None
 
 
 class PlaneTile:

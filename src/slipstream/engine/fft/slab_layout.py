@@ -257,7 +257,7 @@ class SlabGeometry(PlaneGeometry, PackedBlocks):
         self, planes: int | None = None, starts: dict[int, int] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the tables of `packed_rows` for all ky."""
-        return self.spread_ky(*self.packed_rows(planes, starts))
+        return _spread(self.modes[1], *self.packed_rows(planes, starts))
 
     def spread_ky(self, offset: np.ndarray, pitch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Extend tables over the kept ky to all of them."""

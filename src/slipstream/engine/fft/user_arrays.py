@@ -127,7 +127,9 @@ class UserArrays:
 
     def checked(self, array: Any, side: str, name: str) -> Array:
         """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
-        array, (shape, dtype) = self._import_array(array, name), self._kinds[side]
+        shape, dtype = self._kinds[side]
+        if not isinstance(array, np.ndarray):
+            array = self._import_array(array, name)
         takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
         if isinstance(array, list | tuple) and name != "out":
             try:

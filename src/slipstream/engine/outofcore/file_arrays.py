@@ -204,15 +204,13 @@ class FileHome(HostDevice):
     run_bytes = 128 << 10
     in_place_at_once = True
 
+    memory_kind = "disk"
+
     def __init__(self, folders: Sequence[str], host: HostDevice) -> None:
         super().__init__(threads=host.threads)
         self.folders, self.host = list(folders), host
         self.name = f"files in {', '.join(folders)}"
         self.identity = f"{self.identity}, {self.name}"
-
-    @property
-    def memory_kind(self) -> str:
-        return "disk"
 
     @property
     def memory_home(self) -> HostDevice:

@@ -38,12 +38,13 @@ class Lanes:
     """
 
     def __init__(self, graph: StepGraph, bulk: bool = False) -> None:
-        def lane_of(node: Node) -> _Lane:
-            merged = bulk and not node.lane.startswith(MAIN_LANE)
-            return node.device, MAIN_LANE if merged else node.lane
-
         self._nodes, self._home = graph.nodes, (graph.device, MAIN_LANE)
-        self._lane_of = [lane_of(node) for node in graph.nodes]
+        self._lane_of: list[_Lane] = [
+            (node.device, MAIN_LANE)
+            if bulk and not node.lane.startswith(MAIN_LANE)
+            else (node.device, node.lane)
+            for node in graph.nodes
+        ]
         used = [self._lane_of[node.index] for node in graph.nodes if not node.transfer]
         # Work that others wait for, perhaps on other ranks, must not queue behind large kernels.
         self._streams: dict[_Lane, Stream] = {
@@ -56,6 +57,12 @@ class Lanes:
             node.index: partial(run_named, node, node.operation)
             for node in graph.nodes
             if node.operation
+        }
+        # The same for compiled code: a call of it cannot fail, and needs no name.
+        self._plain = self._operations | {
+            node.index: node.operation
+            for node in graph.nodes
+            if isinstance(node.operation, HostCall)
         }
         # The operations for which each node waits in every other lane.
         self._awaited: list[dict[_Lane, list[int]]] = [{} for _ in graph.nodes]
@@ -90,19 +97,13 @@ class Lanes:
                 if latest.get((lane_of_node, lane), -1) < max(indices):
                     latest[lane_of_node, lane] = max(indices)
                     awaited.append(max(indices))
-            lane_node = LaneNode(node.index, self._get_plain_operation(node), awaited)
+            lane_node = LaneNode(node.index, self._plain[node.index], awaited)
             result.setdefault(self.stream_of[node.index], []).append(lane_node)
         return list(result.items())
 
     def in_one(self) -> list[LaneNode]:
         """Return the work of a single stream with the nodes of all lanes."""
-        return [LaneNode(node.index, self._get_plain_operation(node)) for node in self._nodes]
-
-    def _get_plain_operation(self, node: Node) -> Operation:
-        # A call of compiled code cannot fail: it needs no name.
-        if isinstance(node.operation, HostCall):
-            return node.operation
-        return self._operations[node.index]
+        return [LaneNode(node.index, self._plain[node.index]) for node in self._nodes]
 
     def begin(self, profile: bool) -> None:
         """Start all lanes after the current end of the main lane."""

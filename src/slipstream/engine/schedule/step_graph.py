@@ -169,16 +169,14 @@ class AccessHistory:
         """Return the region of a NumPy or CuPy array, always the same for the same geometry."""
         address = address_of(array)
         key = (address, array.shape, array.strides, array.itemsize)
-        if key not in self._numbers:
-            self._numbers[key] = len(self._regions)
-            self._regions.append(ByteRegion(address, array))
-            self._compare(self._regions[-1], self._numbers[key])
-        return self._regions[self._numbers[key]]
-
-    def _compare(self, region: ByteRegion, number: int) -> None:
-        """Enter a new region and the regions that share memory with it in each other's lists."""
+        if key in self._numbers:
+            return self._regions[self._numbers[key]]
+        region, number = ByteRegion(address, array), len(self._regions)
+        self._numbers[key] = number
+        self._regions.append(region)
         if region.low == region.high:
-            return
+            return region
+        # It and the regions that share memory with it enter each other's lists.
         for magnitude, known in self._sorted.items():
             first = bisect_left(known, (region.low - (1 << magnitude),))
             last = bisect_left(known, (region.high,))
@@ -195,6 +193,7 @@ class AccessHistory:
         region.covered.append(number)
         magnitude = (region.high - region.low).bit_length()
         insort(self._sorted.setdefault(magnitude, []), (region.low, number))
+        return region
 
 
 class Transfer(Protocol):

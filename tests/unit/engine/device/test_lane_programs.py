@@ -57,7 +57,7 @@ def test_compiled_code_passes_the_arguments_that_the_interpreter_does(integers, 
     arguments = [kind(value) for kind, value in zip(types, values, strict=True)]
     call = HostCall(lambda: function, arguments, None)
     call(None)
-    assert call.is_packable
+    assert call.packed() is not None
     run([[LaneNode(0, call)]])
     assert calls == [tuple(values)] * 2
 
@@ -66,7 +66,7 @@ def test_compiled_code_passes_the_arguments_that_the_interpreter_does(integers, 
 def test_calls_of_more_arguments_are_left_to_the_interpreter(types):
     function, calls = noting(*types)
     call = HostCall(lambda: function, [kind(3) for kind in types], None)
-    assert not call.is_packable
+    assert call.packed() is None
     run([[LaneNode(0, call)]])
     assert calls == [(3,) * len(types)]
 
