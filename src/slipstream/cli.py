@@ -458,11 +458,11 @@ def verify(
     verdicts = verify_run(folder, since, until, comm, wanted, settings or (), _tell)
     if comm is None or comm.rank == 0:
         _console().print(verification_table(verdicts), highlight=False)
-        for text in (text for one in verdicts for text in one.remarks):
+        for text in (text for verdict in verdicts for text in verdict.remarks):
             _tell(text)
-    if all(one.problem for one in verdicts):
+    if all(verdict.problem for verdict in verdicts):
         raise InputError(f"{folder}: no part of it can be repeated")
-    if any(one.deviates for one in verdicts):
+    if any(verdict.deviates for verdict in verdicts):
         raise typer.Exit(1)
 
 

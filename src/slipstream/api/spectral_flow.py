@@ -813,10 +813,10 @@ def _forcing_tables(forcing: Any) -> Any:
     is_list = isinstance(forcing, list | tuple)
     if (
         is_list
-        and all(isinstance(one, str | Mapping) or callable(one) for one in forcing)
+        and all(isinstance(term, str | Mapping) or callable(term) for term in forcing)
         and forcing
     ):
-        tables = [_forcing_table(one) for one in forcing]
+        tables = [_forcing_table(term) for term in forcing]
         return tables if len(tables) > 1 else tables[0]
     return _forcing_table(forcing)
 

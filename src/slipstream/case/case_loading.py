@@ -429,21 +429,21 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _merge(
-    data: dict[str, Any], given: dict[str, Any], unset: Sequence[str], model: type[Case]
+    data: dict[str, Any], overrides: dict[str, Any], unset: Sequence[str], model: type[Case]
 ) -> dict[str, Any]:
     """Return `data` with the overrides, without keys that these displace, or that are unset."""
     merged: dict[str, Any] = _copied(data)
     displaced = [
-        one
-        for key, value in given.items()
+        key_path
+        for key, value in overrides.items()
         if value is not None
-        for one in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
+        for key_path in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
     ]
     removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
     for key in removed:
         for other in model.goes_with.get(key, ()):
             _removed(merged, other)
-    for key, value in given.items():
+    for key, value in overrides.items():
         if key in unset:
             continue  # any other is refused as unknown
         *path, name = key.split(".")
@@ -460,16 +460,16 @@ _NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
 def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
     """Return a table in a table; of a list, the table of a number, as `output.fields[2]`."""
     numbered = _NUMBERED.fullmatch(part)
-    found = table.setdefault(numbered[1] if numbered else part, {})
-    if isinstance(found, dict) and (numbered is None or int(numbered[2]) == 1):
-        return found
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    entry = table.setdefault(numbered[1] if numbered else part, {})
+    if isinstance(entry, dict) and (numbered is None or int(numbered[2]) == 1):
+        return entry
+    if not isinstance(entry, list) or not all(isinstance(item, dict) for item in entry):
         raise InputError(f"--set {key}: {part!r} is no table")
     number = int(numbered[2]) if numbered else 1
-    if (numbered is None and len(found) > 1) or not 1 <= number <= len(found):
-        names = ", ".join(f"{part.partition('[')[0]}[{n + 1}]" for n in range(len(found)))
+    if (numbered is None and len(entry) > 1) or not 1 <= number <= len(entry):
+        names = ", ".join(f"{part.partition('[')[0]}[{n + 1}]" for n in range(len(entry)))
         raise InputError(f"--set {key}: {part!r} is none of the tables; accepted: {names}")
-    inner: dict[str, Any] = found[number - 1]
+    inner: dict[str, Any] = entry[number - 1]
     return inner
 
 
@@ -484,11 +484,11 @@ def _copied(value: Any) -> Any:
 def _check_sizes(value: Any, source: str, key: str = "") -> None:
     """Refuse whole numbers that no float is as large as, which no check of a key can compare."""
     if isinstance(value, dict):
-        for name, one in value.items():
-            _check_sizes(one, source, f"{key}.{name}".removeprefix("."))
+        for name, item in value.items():
+            _check_sizes(item, source, f"{key}.{name}".removeprefix("."))
     elif isinstance(value, list | tuple):
-        for one in value:
-            _check_sizes(one, source, key)
+        for item in value:
+            _check_sizes(item, source, key)
     elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise InputError(f"{source}: {key}: {shown(value)} is too large; accepted: less than 1e308")
 

@@ -392,9 +392,9 @@ class _GenerateCaseSchema(GenerateJsonSchema):
     """Words what pydantic finds for people, and requires no key that is filled in."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        found, table = super().model_schema(schema), schema["cls"]
-        found["description"] = sentence(meaning_of_table(table))
-        for key, key_schema in found.get("properties", {}).items():
+        table_schema, table = super().model_schema(schema), schema["cls"]
+        table_schema["description"] = sentence(meaning_of_table(table))
+        for key, key_schema in table_schema.get("properties", {}).items():
             inner = next(tables_in(table.model_fields[key].annotation), None)
             meaning = key_schema.get("description") or meaning_of_table(inner or table)
             key_schema["description"] = sentence(meaning)
@@ -410,12 +410,14 @@ class _GenerateCaseSchema(GenerateJsonSchema):
             filled = {f"{name}_interval" for name in ("diagnostics", "spectra")}
         elif issubclass(table, Case):
             filled = {"output"}
-        if "required" in found:
-            found["required"] = [key for key in found["required"] if key not in filled]
-        return _of_any_model(found) if table is Equation else found
+        if "required" in table_schema:
+            table_schema["required"] = [
+                key for key in table_schema["required"] if key not in filled
+            ]
+        return _of_any_model(table_schema) if table is Equation else table_schema
 
 
-def _of_any_model(found: JsonSchemaValue) -> JsonSchemaValue:
+def _of_any_model(equation_schema: JsonSchemaValue) -> JsonSchemaValue:
     """Return the schema of ``[equation]`` with the parameters of each shipped model, or any."""
     kinds = []
     for name, meaning in MODELS.items():
@@ -435,8 +437,8 @@ def _of_any_model(found: JsonSchemaValue) -> JsonSchemaValue:
         "additionalProperties": {"type": "number"},
     }
     return {
-        "title": found["title"],
-        "description": found["description"],
+        "title": equation_schema["title"],
+        "description": equation_schema["description"],
         "anyOf": [*kinds, user_model],
     }
 
@@ -455,7 +457,7 @@ _WORDS = {
 def _as_draft_7(schema: Any) -> Any:
     """Return a schema with the words of draft 7, which editors for TOML know, and without null."""
     if isinstance(schema, list):
-        return [_as_draft_7(one) for one in schema]
+        return [_as_draft_7(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     made = {
@@ -464,7 +466,7 @@ def _as_draft_7(schema: Any) -> Any:
         if not (key == "default" and value is None)
     }
     if "anyOf" in made:
-        kinds = [one for one in made["anyOf"] if one != {"type": "null"}]
+        kinds = [kind for kind in made["anyOf"] if kind != {"type": "null"}]
         made = {**made, "anyOf": kinds}
         if len(kinds) == 1:
             del made["anyOf"]

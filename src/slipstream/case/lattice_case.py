@@ -142,10 +142,10 @@ def _keys_of_file(path: Any) -> dict[str, Any]:
     return dict.fromkeys(_FILE_KEYS if found is None else (*_PORE_KEYS, *FORMAT_KEYS[found]))
 
 
-def _foreign(data: dict[str, Any], own: dict[str, Any]) -> list[str]:
+def _foreign(data: dict[str, Any], applicable: dict[str, Any]) -> list[str]:
     """Return the given keys that apply to other images but not to this one."""
     of_sources = (*_FILE_KEYS, *KEYS_OF_SAMPLES)
-    return [key for key in data if key in of_sources and key not in own]
+    return [key for key in data if key in of_sources and key not in applicable]
 
 
 def _listed(names: list[str]) -> str:

@@ -352,11 +352,13 @@ class Forcing(Table):
     def _numbers(cls, value: Any, info: Any) -> Any:
         """Refuse values that are no power, or no energy."""
         several = value if isinstance(value, tuple) else (value,)
-        is_number = all(type(one) in (int, float) and math.isfinite(one) for one in several)
+        is_number = all(
+            type(number) in (int, float) and math.isfinite(number) for number in several
+        )
         if value is None:
             return None
         if info.field_name == "energy":
-            if not (isinstance(value, tuple) and is_number and all(one > 0 for one in value)):
+            if not (isinstance(value, tuple) and is_number and all(number > 0 for number in value)):
                 raise ValueError(
                     f"must be a list of numbers greater than 0, one for each shell, not"
                     f" {shown(value)}"
@@ -546,10 +548,10 @@ class SpectralRun(ExchangingRun):
                 "'scratch' goes with residency \"disk\"; unset it by --set run.scratch="
             )
         if self.residency != "device" and self.transport in GPU_TRANSPORTS:
-            others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
+            usable = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
             raise ValueError(
                 f"transport {self.transport!r} exchanges between GPUs; with residency "
-                f"{self.residency!r} accepted: auto, {others}"
+                f"{self.residency!r} accepted: auto, {usable}"
             )
         return self
 

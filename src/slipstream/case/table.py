@@ -71,10 +71,10 @@ class _Unchecked:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        found: Any = schema
-        while "kind" not in found.get("metadata", {}):  # validators stand around it
-            found = found["schema"]
-        return handler(found["metadata"]["kind"])
+        inner: Any = schema
+        while "kind" not in inner.get("metadata", {}):  # validators stand around it
+            inner = inner["schema"]
+        return handler(inner["metadata"]["kind"])
 
 
 Positive = Annotated[float, Field(gt=0)]

@@ -88,10 +88,12 @@ def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     is_value = not str(error).startswith(_NO_VALUES)
     key = _key(lines[:number], column) if is_value else shown(line.strip()[:_LONGEST_KEY])
     where = f"line {number}: {key}: " if key else f"line {number}: "
-    found = _correction(line, column) if key and is_value and len(line) < _LONGEST_LINE else None
-    if found is None:
+    correction = (
+        _correction(line, column) if key and is_value and len(line) < _LONGEST_LINE else None
+    )
+    if correction is None:
         return where + str(error).replace(position[0], f"(column {column + 1})")
-    wrong, right = found
+    wrong, right = correction
     return f"{where}{shown(wrong)} is no value of TOML; write {right}"
 
 

@@ -113,10 +113,10 @@ class ImageDataFile:
 
 def _little(dtype: Any) -> np.dtype:
     """Return a type with the byte order of the file."""
-    found: np.dtype = np.dtype(dtype).newbyteorder("<")
-    if found.str[1:] not in _TYPES:
+    ordered: np.dtype = np.dtype(dtype).newbyteorder("<")
+    if ordered.str[1:] not in _TYPES:
         raise ValueError(f"type {np.dtype(dtype)}; accepted: float32, float64, uint8, int32, int64")
-    return found
+    return ordered
 
 
 Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]

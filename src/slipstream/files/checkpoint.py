@@ -327,10 +327,12 @@ def _files_in(path: Path, below: str = "") -> Iterator[tuple[str, int]]:
     """Yield the path and the size of every file in a folder; `Damage` if something is none."""
     try:
         with os.scandir(path / below) as entries:
-            found = [(below + entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+            statuses = [
+                (below + entry.name, entry.stat(follow_symlinks=False)) for entry in entries
+            ]
     except OSError as error:
         raise Damage(f"{_printable(below or '.')} cannot be read: {error.strerror}") from None
-    for name, status in found:
+    for name, status in statuses:
         if stat.S_ISDIR(status.st_mode):
             yield from _files_in(path, name + "/")
         elif stat.S_ISREG(status.st_mode):
@@ -516,13 +518,13 @@ def _read(path: Path, comm: Comm) -> Manifest | str:
             return f"its name is not the name of step {manifest.step}"
         return manifest
 
-    found = on_first_rank(comm, described)
-    if isinstance(found, str):
-        return found
+    description = on_first_rank(comm, described)
+    if isinstance(description, str):
+        return description
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    fault = on_every_rank(comm, lambda: check_chunks(path, found, rank, ranks))
+    fault = on_every_rank(comm, lambda: check_chunks(path, description, rank, ranks))
     faults = [fault] if comm is None else comm.allgather(fault)
-    return next(filter(None, faults), found)
+    return next(filter(None, faults), description)
 
 
 def generations(checkpoints: Path) -> list[Path]:

@@ -315,19 +315,19 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
     import h5py
 
     with h5py.File(path, "r") as file:
-        found: list[str] = []
+        names: list[str] = []
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and item.ndim == 3:
-                found.append(name)
+                names.append(name)
 
         # `visititems` does not follow links, so a name may be valid without being found.
-        one = None if dataset is None else own_dataset(file, dataset)
-        if one is None:
+        array = None if dataset is None else own_dataset(file, dataset)
+        if array is None:
             file.visititems(note)
-            dataset = _only(path, found, dataset)
-            one = own_dataset(file, dataset)
-        name, chunks, shape, dtype = dataset or "", one.chunks, one.shape, one.dtype
+            dataset = _only(path, names, dataset)
+            array = own_dataset(file, dataset)
+        name, chunks, shape, dtype = dataset or "", array.chunks, array.shape, array.dtype
 
     @contextlib.contextmanager
     def open_dataset() -> Iterator[Any]:
@@ -350,18 +350,18 @@ def zarr_source(path: Path, dataset: str | None = None) -> Source:
     return Source(str(path), array.shape, array.dtype, _as_it_is(array), planes)
 
 
-def _only(path: Path, found: list[str], dataset: str | None) -> str:
+def _only(path: Path, datasets: list[str], dataset: str | None) -> str:
     """Return the only name found if no `dataset` is given; a given one is known to be missing."""
-    names = shortened(", ".join(sorted(found)), 400) or "none"
+    names = shortened(", ".join(sorted(datasets)), 400) or "none"
     if dataset is not None:
         raise KeyedError(
             DATASET, f" {shown(dataset)} is not in {path}; those of three axes there: {names}"
         )
-    if len(found) != 1:
+    if len(datasets) != 1:
         raise KeyedError(
             DATASET, f" is missing: {path} does not hold just one of three axes, but {names}"
         )
-    return found[0]
+    return datasets[0]
 
 
 @dataclass(frozen=True)
@@ -426,7 +426,7 @@ def _refused(text: str) -> KeyedError:
 def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
     """Return the numbers in each name; a `KeyedError` if names differ by more than these."""
     parts = {name: re.split("([0-9]+)", Path(name).stem.casefold()) for name in names}
-    texts = {name: tuple(found[::2]) for name, found in parts.items()}
+    texts = {name: tuple(parts_of_name[::2]) for name, parts_of_name in parts.items()}
     usual, _ = Counter(texts.values()).most_common(1)[0]
     odd = next((name for name in names if texts[name] != usual), None)
     if odd is not None:
@@ -435,7 +435,7 @@ def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
             f"{folder} has {shown(like)} and {shown(odd)}, whose names differ by more than a "
             "number; accepted: the slices of one image"
         )
-    return {name: tuple(map(int, found[1::2])) for name, found in parts.items()}
+    return {name: tuple(map(int, parts_of_name[1::2])) for name, parts_of_name in parts.items()}
 
 
 def _check_gaps(
@@ -448,24 +448,24 @@ def _check_gaps(
     """
     first, last = numbers[pairs[0][0]], numbers[pairs[-1][1]]
     growing = [
-        place
-        for place in range(len(first))
-        if all(numbers[one][place] < numbers[other][place] for one, other in pairs)
+        column
+        for column in range(len(first))
+        if all(numbers[former][column] < numbers[latter][column] for former, latter in pairs)
     ]
     if not growing:
-        one, other = (shown(name) for name in pairs[0])
+        former, latter = (shown(name) for name in pairs[0])
         raise _refused(
-            f"{folder} has {one}, {other} and so on, in which no number counts the slices;"
+            f"{folder} has {former}, {latter} and so on, in which no number counts the slices;"
             " accepted: names as slice_0001.tif"
         )
-    place = min(growing, key=lambda place: last[place] - first[place])
-    number = operator.itemgetter(place)
+    column = min(growing, key=lambda column: last[column] - first[column])
+    number = operator.itemgetter(column)
     lacking = number(last) - number(first) - len(pairs)
-    for one, other in pairs:
-        missing = number(numbers[one]) + 1
-        if missing != number(numbers[other]):
+    for former, latter in pairs:
+        missing = number(numbers[former]) + 1
+        if missing != number(numbers[latter]):
             more = f", and {lacking - 1:,} more" if lacking > 1 else ""
             raise _refused(
-                f"{folder} has no slice {missing}, between {shown(one)} and {shown(other)}{more};"
+                f"{folder} has no slice {missing}, between {shown(former)} and {shown(latter)}{more};"
                 " accepted: slices without gaps"
             )

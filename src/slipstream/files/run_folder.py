@@ -272,10 +272,10 @@ class RunFolder:
 
     def outputs(self, ending: str) -> list[str]:
         """Return the relative paths of output with an ending, chosen output last."""
-        names = [one for one in self.names() if one.endswith(ending) and one[0] != "."]
+        names = [name for name in self.names() if name.endswith(ending) and name[0] != "."]
         with contextlib.suppress(OSError):
             chosen = sorted(os.listdir(self.path / OUTPUTS_NAME))
-            names += [f"{OUTPUTS_NAME}/{one}" for one in chosen if one.endswith(ending)]
+            names += [f"{OUTPUTS_NAME}/{name}" for name in chosen if name.endswith(ending)]
         return names
 
     def states(self) -> list[Path]:
@@ -370,10 +370,10 @@ class RunFolder:
     def last_store(self, name: str) -> StoredArrays | None:
         """Return the last of these that has a snapshot; None if there is none."""
         last = None
-        for one in self.stores(name):
-            with errors_of_store(one.path):
-                if last is None or len(one.times):
-                    last = one
+        for store in self.stores(name):
+            with errors_of_store(store.path):
+                if last is None or len(store.times):
+                    last = store
         return last
 
     # -- whether it is as it was written ---------------------------------------------------------
@@ -417,10 +417,12 @@ class RunFolder:
         """Return whether the folder's case can be read, but differs from those of the run."""
         known = [self._last.case] if self._last is not None else []
         with contextlib.suppress(InputError):
-            known += [one.case for one in self.record().segments]
+            known += [segment.case for segment in self.record().segments]
         try:
             text = self.own_case()
-            return any(known) and tomllib.loads(text) not in [tomllib.loads(one) for one in known]
+            return any(known) and tomllib.loads(text) not in [
+                tomllib.loads(case_text) for case_text in known
+            ]
         except (InputError, ValueError, RecursionError):
             return False
 
@@ -468,7 +470,7 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 
 def open_earlier_run(
-    place: str | Checkpoint, case: AnyCase, comm: Comm
+    origin: str | Checkpoint, case: AnyCase, comm: Comm
 ) -> tuple[Checkpoint, AnyCase]:
     """Return the last state of the run in a folder, unless it is open, and its case. Collective.
 
@@ -476,7 +478,7 @@ def open_earlier_run(
     """
     from slipstream.files.checkpoint import open_checkpoint  # not by who only compares cases
 
-    checkpoint = open_checkpoint(place, comm) if isinstance(place, str) else place
+    checkpoint = open_checkpoint(origin, comm) if isinstance(origin, str) else origin
 
     def parsed() -> Case:
         where = f"initial.restart: {checkpoint.path}"
@@ -546,13 +548,13 @@ def text_of(key: str, before: Any, now: Any) -> str:
 
 
 def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping) and not above:
-            found |= _flat(value, f"{key}.")
+            keys |= _flat(value, f"{key}.")
         else:
-            found[above + key] = value
-    return found
+            keys[above + key] = value
+    return keys
 
 
 def _text(value: Any) -> str:

@@ -108,10 +108,10 @@ def _crc32c_table() -> list[int]:
 
 def _crc32c(content: bytes) -> int:
     """Return Castagnoli's checksum, of the few kilobytes of an index."""
-    table, found = _crc32c_table(), 0xFFFFFFFF
+    table, checksum = _crc32c_table(), 0xFFFFFFFF
     for byte in content:
-        found = table[(found ^ byte) & 0xFF] ^ found >> 8
-    return found ^ 0xFFFFFFFF
+        checksum = table[(checksum ^ byte) & 0xFF] ^ checksum >> 8
+    return checksum ^ 0xFFFFFFFF
 
 
 NUMBER_SIGN = "~"  # no name that users give has it

@@ -87,16 +87,16 @@ class PoreRule:
         """Whether the caller has told which values are pore."""
         return self != PoreRule()
 
-    def text(self, found: float | None) -> str:
+    def text(self, pore_value: float | None) -> str:
         """Return which values are pore, for people; without a rule the only one `found` but 0."""
         if self.values:
             listed = ", ".join(map(str, self.values))
             return f"value{'s' * (len(self.values) > 1)} {listed}"
         limits = {"above": self.above, "below": self.below}
-        given = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
-        if given:
-            return f"values {' and '.join(given)}"
-        return "all values but 0" if found is None else f"value {found:g}"
+        texts = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
+        if texts:
+            return f"values {' and '.join(texts)}"
+        return "all values but 0" if pore_value is None else f"value {pore_value:g}"
 
     def mark(self, values: np.ndarray, mask: np.ndarray) -> None:
         """Set a mask where values are pore."""
@@ -184,19 +184,19 @@ class Image:
         self._rule.mark(values, mask)
         if not is_told and mask.any():
             high = values.max()
-            one = high if high != 0 else values.min()
-            self._seen.add(one.item())
-            if np.count_nonzero(values == one) != np.count_nonzero(mask):
-                self._seen.add(values[mask & (values != one)][0].item())
+            pore_value = high if high != 0 else values.min()
+            self._seen.add(pore_value.item())
+            if np.count_nonzero(values == pore_value) != np.count_nonzero(mask):
+                self._seen.add(values[mask & (values != pore_value)][0].item())
 
     def check_values(self) -> None:
         """Refuse an image of several values but 0 without a rule for pores. Collective."""
         seen = self._all_seen()
         if len(seen) > 1:
-            one, other, *_ = sorted(seen)
+            low, high, *_ = sorted(seen)
             raise KeyedError(
                 PATH,
-                f": {self._source.name} has voxels of {one:g} and of {other:g}, not only of 0 and "
+                f": {self._source.name} has voxels of {low:g} and of {high:g}, not only of 0 and "
                 "of one other value, so say which are pore; accepted: ",
                 KeyName("image", "pore"),
                 ", one or several values, or a threshold, ",

@@ -69,14 +69,16 @@ class ChosenAverages(ChosenFields):
         # By the names of averages, which are those of values but for the phase.
         self._sums: dict[str, RunningAverage] = {}
         self._averaged: dict[str, PointValues] = {}
-        for name, one in self._values.items():
+        for name, point_values in self._values.items():
             for phase in range(settings.phases):
-                own, begin = self._name(name, phase), self._begin(phase)
-                self._averaged[own] = one
-                sums = RunningAverage((len(one.suffixes), *shape), self.batch, begin)
-                self._sums[own] = sums
+                array_name, begin = self._name(name, phase), self._begin(phase)
+                self._averaged[array_name] = point_values
+                sums = RunningAverage((len(point_values.suffixes), *shape), self.batch, begin)
+                self._sums[array_name] = sums
         # Mean squares within the planes of a profile, about their mean.
-        self._spread = {name: np.zeros_like(one.mean) for name, one in self._sums.items()}
+        self._spread = {
+            name: np.zeros_like(sums_of_name.mean) for name, sums_of_name in self._sums.items()
+        }
         self._is_profile = isinstance(self._sampling, ProfileSampling)
 
     def _name(self, name: str, phase: int) -> str:
@@ -303,7 +305,10 @@ class ChosenOutputs:
         def made(kind: type[_Kind], **how: Any) -> list[_Kind]:
             tables = enumerate(getattr(output, kind.group, ()), 1)
             where = f"output.{kind.group}"
-            return [kind(simulation, one, f"{where}[{number}]", **how) for number, one in tables]
+            return [
+                kind(simulation, settings, f"{where}[{number}]", **how)
+                for number, settings in tables
+            ]
 
         fields, self.scalars = made(ChosenFields), made(ChosenScalars)
         averages = made(ChosenAverages, start=None if earlier is None else earlier.time)
@@ -316,17 +321,17 @@ class ChosenOutputs:
                 movie.restore(simulation.restored)
         # Averages whose sums are in a state in the folder of the resumed run.
         self._not_restored: list[ChosenAverages] = []
-        self._due = {one: OutputTimes(self._occasions(one)) for one in self._all}
+        self._due = {chosen: OutputTimes(self._occasions(chosen)) for chosen in self._all}
         self._warn_of_times_after(case.time.end)
         if case.fixed_step is not None:
             self.check_hits(simulation.time, case.time.end, case.fixed_step)
         self.with_diagnostics = [
-            one
-            for one in self.scalars
-            if one.settings.interval is None and one.settings.times is None
+            chosen
+            for chosen in self.scalars
+            if chosen.settings.interval is None and chosen.settings.times is None
         ]
         # All but movies have something to write of the last state.
-        self._of_files = [one for one in stored if one not in self.with_diagnostics]
+        self._of_files = [chosen for chosen in stored if chosen not in self.with_diagnostics]
         self._is_open = False
 
     @property
@@ -401,10 +406,12 @@ class ChosenOutputs:
             due.occasions.check_hits(f"{one.where}.{key}", start, end, step_size)
 
     def _warn_of_times_after(self, end: float) -> None:
-        for one in self._all:
-            late = [f"{t:g}" for t in getattr(one.settings, "times", None) or () if t > end]
+        for chosen in self._all:
+            late = [f"{t:g}" for t in getattr(chosen.settings, "times", None) or () if t > end]
             if late:
-                text = f"{one.where}.times: not written, as time.end is {end:g}: {', '.join(late)}"
+                text = (
+                    f"{chosen.where}.times: not written, as time.end is {end:g}: {', '.join(late)}"
+                )
                 self._simulation.warn([text])
 
     def check_columns(self, names: Mapping[str, Any]) -> None:
@@ -477,10 +484,10 @@ class ChosenOutputs:
 
     def record_last(self, folder: Path, step_size: float) -> None:
         """Write the last state to output that recurs, or is due at the end. Collective."""
-        for one in self._of_files:
-            due = self._due[one]
+        for chosen in self._of_files:
+            due = self._due[chosen]
             if not isinstance(due.occasions, AtTimes) and due.last != self._simulation.time:
-                self._write(one, folder, step_size)
+                self._write(chosen, folder, step_size)
 
     def _write(self, output: Chosen, folder: Path, step_size: float) -> None:
         if isinstance(output, ChosenAverages) and not output.samples:
@@ -505,12 +512,14 @@ class ChosenOutputs:
     def drawn(self, series: Series) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         """Return times, values and label of all scalars, by column, for pictures. On rank 0."""
         curves = {}
-        for one in self.scalars:
-            own = series if one in self.with_diagnostics else one.series
-            columns = {} if own is None else own.read(("time", *one.columns))
-            for name in one.columns:
+        for scalars in self.scalars:
+            column_series = series if scalars in self.with_diagnostics else scalars.series
+            columns = (
+                {} if column_series is None else column_series.read(("time", *scalars.columns))
+            )
+            for name in scalars.columns:
                 if name in columns:
-                    curves[name] = columns["time"], columns[name], one.labels[name]
+                    curves[name] = columns["time"], columns[name], scalars.labels[name]
         return curves
 
     def drawn_densities(self) -> dict[str, DrawnDensity]:

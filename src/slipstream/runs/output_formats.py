@@ -187,24 +187,24 @@ class RegionSampling(_Sampling):
         self.region = region
         sections = [region.section(box)[0] for box in self.layout.boxes]
         self._own = sections[simulation.rank]
-        kept = [place for place, axis in enumerate(AXES) if axis not in region.fixed]
+        kept = [axis_index for axis_index, axis in enumerate(AXES) if axis not in region.fixed]
         self._kept = kept
         lines = region.coordinates
 
         def of_kept(values: Sequence[int]) -> tuple[int, ...]:
-            return tuple(values[place] for place in kept)
+            return tuple(values[axis_index] for axis_index in kept)
 
         boxes = [
-            Box(of_kept(one.start), of_kept(one.stop))
-            if one.size
+            Box(of_kept(section.start), of_kept(section.stop))
+            if section.size
             else Box((0,) * len(kept), (0,) * len(kept))
-            for one in sections
+            for section in sections
         ]
         self.points = SampledPoints(
-            dims=tuple(AXES[place] for place in kept),
+            dims=tuple(AXES[axis_index] for axis_index in kept),
             shape=of_kept(region.shape),
             boxes=tuple(boxes),
-            coordinates={AXES[place]: lines[AXES[place]] for place in kept},
+            coordinates={AXES[axis_index]: lines[AXES[axis_index]] for axis_index in kept},
             coordinate_unit=self.layout.unit,
             origin=region.origin,
             spacing=region.spacing,
@@ -261,10 +261,10 @@ class PlaceSampling(_Sampling):
             parts[plane] = interpolated(chunk, self._places, self.layout, box)
 
         values.each_chunk(keep, components)
-        own = np.zeros((len(self._places), len(values.suffixes[components])))
+        own_values = np.zeros((len(self._places), len(values.suffixes[components])))
         for plane in sorted(parts):
-            own += parts[plane]
-        total = sum_over_ranks(self.simulation.comm, own).T
+            own_values += parts[plane]
+        total = sum_over_ranks(self.simulation.comm, own_values).T
         part = total if self.simulation.rank == 0 else total[:, :0]
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(part, dtype)
@@ -301,10 +301,10 @@ class ProfileSampling(_Sampling):
 
         values.each_chunk(keep, components)
         count = len(values.suffixes[components])
-        own = np.zeros((2 * count, *self.points.shape))
+        own_sums = np.zeros((2 * count, *self.points.shape))
         for _, (start, sums) in sorted(parts.items()):
-            own[:, start : start + sums.shape[1]] += sums
-        total = sum_over_ranks(self.simulation.comm, own)
+            own_sums[:, start : start + sums.shape[1]] += sums
+        total = sum_over_ranks(self.simulation.comm, own_sums)
         means = total * (self.points.shape[0] / float(np.prod(self.layout.shape)))
         return means if self.simulation.rank == 0 else means[:, :0]
 

@@ -626,11 +626,13 @@ class OutputWriter:
     def _seals(self, series_seals: dict[str, Seal]) -> dict[str, Seal]:
         """Return the seals of all output of the run. Collective; of use on rank 0."""
         # Output that this segment does not write is as it was.
-        found = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
-        found |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
-        own = {store.path.name: store.seal() for store in self._stores.values()}
-        own = {name: seal for name, seal in own.items() if name in found or seal.snapshots}
-        return found | own | series_seals
+        seals = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
+        seals |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
+        of_stores = {store.path.name: store.seal() for store in self._stores.values()}
+        of_stores = {
+            name: seal for name, seal in of_stores.items() if name in seals or seal.snapshots
+        }
+        return seals | of_stores | series_seals
 
     def _flush(self) -> None:
         """Flush written output to the disk: no state is to be later than its series."""

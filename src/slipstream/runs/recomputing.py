@@ -54,17 +54,17 @@ class StepTable:
         columns, _ = folder.series(STEPS_NAME)
         try:
             names = ("step", "time", "step_size", "digest", "set")
-            found = cls(*(columns[name] for name in names))
+            table = cls(*(columns[name] for name in names))
         except KeyError:
-            found = None
-        if found is None or not len(found.step):
+            table = None
+        if table is None or not len(table.step):
             raise InputError(
                 f"{folder.path}: has no {STEPS_NAME}, which earlier versions did not write; without"
                 " the steps of the run, a state that was not stored cannot be computed again"
             )
-        if not (np.diff(found.step) > 0).all() or not (np.diff(found.time) > 0).all():
+        if not (np.diff(table.step) > 0).all() or not (np.diff(table.time) > 0).all():
             raise InputError(f"{folder.path / STEPS_NAME}: its steps are not in order")
-        return found
+        return table
 
     @property
     def digests(self) -> dict[int, int]:
@@ -168,10 +168,10 @@ class Recomputation:
     @property
     def digests(self) -> dict[int, int]:
         """The recorded digests to compare with, by step."""
-        found = self.table.digests
+        digests = self.table.digests
         if self.origin.is_converted:
-            found.pop(self.origin.step, None)
-        return found
+            digests.pop(self.origin.step, None)
+        return digests
 
     def text(self) -> str:
         """Return what it takes, for people."""
@@ -224,11 +224,11 @@ class Recomputation:
         """
         recorded, before = self.digests, self.origin.step
         for _ in self.walk(simulation):
-            step, found = simulation.step, None
+            step, comparison = simulation.step, None
             if step in recorded and is_wanted():
-                found = Comparison(before, step, simulation.digest() == recorded[step])
+                comparison = Comparison(before, step, simulation.digest() == recorded[step])
                 before = step
-            yield found
+            yield comparison
 
 
 def recomputation(
@@ -294,16 +294,16 @@ class History:
     @property
     def origins(self) -> list[Origin]:
         """From where states can be computed, the earliest first."""
-        first, found = self.segments[0], []
-        begins = {one.from_step: one.case for one in self.segments}
+        first, origins = self.segments[0], []
+        begins = {segment.from_step: segment.case for segment in self.segments}
         if first.from_step == self.table.step[0] and not self.table.is_set[0] > 0:
-            found.append(Origin(first.from_step, first.from_time, None, first.case))
+            origins.append(Origin(first.from_step, first.from_time, None, first.case))
         for path, said in self._folder.manifests():
-            place = self._folder.path / CHECKPOINTS_NAME / path.name
+            state_path = self._folder.path / CHECKPOINTS_NAME / path.name
             case = begins.get(said.step, said.case)
             is_converted = any(map(_converts, _changed(_flat(said.case), _flat(case))))
-            found.append(Origin(said.step, said.time, place, case, is_converted))
-        return sorted(found, key=lambda one: (one.step, one.path is not None))
+            origins.append(Origin(said.step, said.time, state_path, case, is_converted))
+        return sorted(origins, key=lambda origin: (origin.step, origin.path is not None))
 
     def plan(
         self, step: int, time: float | None = None, wanted: Origin | None = None
@@ -358,23 +358,25 @@ class History:
         self, origin: Origin, end: int
     ) -> tuple[tuple[tuple[int, Mapping[str, Any]], ...], str]:
         """Return the changes of settings after an origin, or what cannot be changed."""
-        found: list[tuple[int, dict[str, Any]]] = []
+        changes: list[tuple[int, dict[str, Any]]] = []
         now = _flat(origin.case)
         for number, segment in enumerate(self.segments):
-            until = [one.from_step for one in self.segments[number + 1 :]][:1] or [end]
+            until = [later.from_step for later in self.segments[number + 1 :]][:1] or [end]
             if until[0] <= origin.step:
                 continue
             if origin.step < segment.from_step < end:
-                found.append((segment.from_step, _changed(now, _flat(segment.case))))
+                changes.append((segment.from_step, _changed(now, _flat(segment.case))))
                 now = _flat(segment.case)
             for change in segment.changes:
                 is_after = origin.step <= change.step < min(end, until[0])
                 if is_after and now.get(change.key) != change.after:
-                    found.append((change.step, {change.key: change.after}))
+                    changes.append((change.step, {change.key: change.after}))
                     now[change.key] = change.after
         kept = []
-        for step, keys in found:
-            here = {key: one for key, one in keys.items() if key.partition(".")[0] not in _AROUND}
+        for step, keys in changes:
+            here = {
+                key: value for key, value in keys.items() if key.partition(".")[0] not in _AROUND
+            }
             other = [key for key in here if key.partition(".")[0] not in _CHANGEABLE]
             if other:
                 return (), f"the run continued with another {other[0]} at step {step}"
@@ -429,12 +431,12 @@ def compare_digests(
     What is returned is for people, and empty if all digests on the way are those of the run.
     """
     text = ""
-    for found in plan.compared(simulation):
-        if found is not None and not found.is_same and not text:
+    for comparison in plan.compared(simulation):
+        if comparison is not None and not comparison.is_same and not text:
             text = f"{plan.origin.text()}: is not as the run had it, by its digest"
-            if found.step > plan.origin.step:
-                text = f"the digest deviates from that of the run between steps {found.before} and"
-                text += f" {found.step}"
+            if comparison.step > plan.origin.step:
+                text = f"the digest deviates from that of the run between steps {comparison.before} and"
+                text += f" {comparison.step}"
         after_step()
     return text
 
@@ -538,16 +540,18 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
     last = digests[-1]
     if until is not None:
         asked = table.step_at(min(until, end), history.steps_at_once)[0]
-        last = max((one for one in digests if one <= asked), default=digests[0])
-    origins = {one.step: one for one in history.origins if one.step <= last}
+        last = max((step for step in digests if step <= asked), default=digests[0])
+    origins = {origin.step: origin for origin in history.origins if origin.step <= last}
     if first is None:
-        states = [step for step, one in origins.items() if one.path is not None and step < last]
+        states = [
+            step for step, origin in origins.items() if origin.path is not None and step < last
+        ]
         first = min(states, default=min(origins, default=0))
-    begins = max((one for one in origins if one <= first), default=None)
+    begins = max((step for step in origins if step <= first), default=None)
     if begins is None:
         raise InputError(f"{folder.path}: no state before step {first} is left")
     chosen = [origins[step] for step in sorted(origins) if step >= begins]
-    ends = [*(one.step for one in chosen[1:]), last]
+    ends = [*(origin.step for origin in chosen[1:]), last]
     return [_part(history, *pair) for pair in zip(chosen, ends, strict=True)]
 
 
@@ -595,7 +599,7 @@ def _verdict(
                         verdict,
                         digests=compared,
                         deviates=(digest.before, digest.step),
-                        others=_other_software(part.segments),
+                        other_software=_other_software(part.segments),
                     )
                 rows.is_needed = True
             if rows is not None and rows.deviates():
@@ -626,15 +630,15 @@ class _Rows:
     def deviates(self) -> bool:
         """Return whether the present state does, if there is a row of it. Collective."""
         simulation = self._simulation
-        place = self._places.get(simulation.step)
-        if place is None or not self._names:
+        row = self._places.get(simulation.step)
+        if row is None or not self._names:
             return False
         now, largest = simulation.diagnostics(), 0.0
         for name in self._names:
             column = self._series[name]
             scale = float(np.nanmax(np.abs(column), initial=0.0))
-            if name in now and scale and math.isfinite(column[place]):
-                difference = abs(now[name] - float(column[place])) / scale
+            if name in now and scale and math.isfinite(column[row]):
+                difference = abs(now[name] - float(column[row])) / scale
                 largest = max(largest, difference if math.isfinite(difference) else math.inf)
         self._rows, self._largest = self._rows + 1, max(self._largest, largest)
         if largest > self._most:
@@ -672,12 +676,12 @@ def _processor(device: str) -> str:
 
 def _other_software(segments: Sequence[Segment]) -> tuple[str, ...]:
     """Return what may have changed the bits, apart from a defect."""
-    found: dict[str, None] = {}
+    differences: dict[str, None] = {}
     for segment in segments:
         for name, there, here in (
             ("compiler", segment.compiler, compiler_name()),
             ("MPI", segment.mpi, mpi_library() if segment.mpi else ""),
         ):
             if there != here:
-                found[f"{name}: {there} then, {here or 'none'} now"] = None
-    return tuple(found)
+                differences[f"{name}: {there} then, {here or 'none'} now"] = None
+    return tuple(differences)

@@ -175,10 +175,10 @@ def _on_first_rank_or_end(
         except AtItsEnd as end:
             return end.text()  # ranks share no such errors
 
-    found = on_first_rank(comm, read)
-    if isinstance(found, str):
-        raise on_all_ranks(AtItsEnd(found))
-    return found
+    earlier = on_first_rank(comm, read)
+    if isinstance(earlier, str):
+        raise on_all_ranks(AtItsEnd(earlier))
+    return earlier
 
 
 def _check_writable(run: RunFolder) -> None:
@@ -243,12 +243,12 @@ class _Reading:
 
     def _set_aside(self, name: str, reason: str) -> None:
         self._aside[name] = reason
-        place = f"{self._folder.name}/{name}"
+        path = f"{self._folder.name}/{name}"
         if not self._folder.has(name):
-            self._warnings.append(f"{place} is missing; it begins again")
+            self._warnings.append(f"{path} is missing; it begins again")
         else:
             self._warnings.append(
-                f"{place}: {reason}; it is kept as {name}.damaged, and begins again"
+                f"{path}: {reason}; it is kept as {name}.damaged, and begins again"
             )
 
     # -- the case ------------------------------------------------------------------------------
@@ -268,13 +268,13 @@ class _Reading:
             return text
         if self._from_state:
             return state.case
-        segments = [one.case for one in self._record.segments]
+        segments = [segment.case for segment in self._record.segments]
         if not segments:
             self._check_same({} if is_given else self._differences(state.case, text))
-        elif all(self._differences(one, state.case) for one in [*segments, text]):
+        elif all(self._differences(case_text, state.case) for case_text in [*segments, text]):
             # No segment of this run has written such a state.
             self._check_same(self._differences(state.case, text), always=True)
-        elif not is_given and all(self._differences(one, text) for one in segments):
+        elif not is_given and all(self._differences(case_text, text) for case_text in segments):
             # No segment of this run was begun with such a case.
             self._check_same(self._differences(state.case, text))
         # What a program has changed until then has the value that it was given.
@@ -282,7 +282,7 @@ class _Reading:
         changed = tables_at(self._folder, tables)
         return text if changed is tables else to_toml(changed)
 
-    def _differences(self, one: str, other: str) -> dict[str, str]:
+    def _differences(self, before: str, after: str) -> dict[str, str]:
         """Return what differs between two cases, but for what a program has changed."""
 
         def tables(text: str) -> dict[str, Any]:
@@ -290,20 +290,21 @@ class _Reading:
                 return tomllib.loads(text)
             return {}
 
-        by_program = {change.key for one in self._record.segments for change in one.changes}
+        by_program = {change.key for segment in self._record.segments for change in segment.changes}
         return {
             key: text_of(key, *values)
-            for key, values in table_differences(tables(one), tables(other)).items()
+            for key, values in table_differences(tables(before), tables(after)).items()
             if key not in by_program
         }
 
-    def _check_same(self, found: dict[str, str], always: bool = False) -> None:
+    def _check_same(self, differences: dict[str, str], always: bool = False) -> None:
         """Refuse differences that no setting decides."""
-        chosen = [one.partition("=")[0].strip() for one in self._settings]
+        chosen = [setting.partition("=")[0].strip() for setting in self._settings]
         left = {
             key: text
-            for key, text in found.items()
-            if always or not any(key == one or one.startswith(f"{key}.") for one in chosen)
+            for key, text in differences.items()
+            if always
+            or not any(key == setting or setting.startswith(f"{key}.") for setting in chosen)
         }
         if left:
             name = self._state_path.name if self._state_path else "the state"

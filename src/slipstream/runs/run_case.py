@@ -514,10 +514,10 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     longer = "" if most is None else f" --set time.max_steps={max(2 * most, enough)}"
     if loop.is_at_end():
         longer = f" --set time.end={max(2 * case.time.end, enough)}"
-    told = f"not converged, {far}" if far else "not converged"
+    message = f"not converged, {far}" if far else "not converged"
     if not case.output.checkpoint:
-        return f"{told}: run again with{longer}"
-    return f"{told}: continue with {_resume(folder)}{longer}"
+        return f"{message}: run again with{longer}"
+    return f"{message}: continue with {_resume(folder)}{longer}"
 
 
 def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:

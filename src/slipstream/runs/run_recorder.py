@@ -232,10 +232,12 @@ class StepRecord:
     def _append(self, runs: list[StepRun], digest: float = math.nan) -> None:
         if self._series is None:
             return
-        for number, one in enumerate(runs, 1):
+        for number, steps_alike in enumerate(runs, 1):
             is_last = number == len(runs)
-            row = {"digest": digest if is_last else math.nan, "set": float(one.is_set)}
-            self._series.append(one.step, one.time, one.size, row, is_flushed=is_last)
+            row = {"digest": digest if is_last else math.nan, "set": float(steps_alike.is_set)}
+            self._series.append(
+                steps_alike.step, steps_alike.time, steps_alike.size, row, is_flushed=is_last
+            )
 
     def seals(self) -> dict[str, Seal]:
         """Return the seal of the file, on the first rank. Not collective."""

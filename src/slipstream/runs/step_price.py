@@ -120,11 +120,11 @@ class NotedSteps:
 
 def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
     """Return what noted steps move."""
-    place, steps = noted.place, len(noted.graphs) * noted.steps_of_graph
+    rank_place, steps = noted.place, len(noted.graphs) * noted.steps_of_graph
     counts = StepCounts(
         family=noted.family,
-        ranks=place.ranks,
-        ranks_of_node=place.ranks_of_node,
+        ranks=rank_place.ranks,
+        ranks_of_node=rank_place.ranks_of_node,
         devices_of_rank=1,
         fields_bytes=noted.fields_bytes,
         is_overlapped=noted.is_overlapped,
@@ -135,17 +135,17 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
         outputs=noted.outputs,
     )
     for node in noted.nodes:
-        counts.note(node, place)
+        counts.note(node, rank_place)
     if machine.device.kind == "cpu":
         counts.memory_bytes, counts.host_bytes = counts.memory_bytes + counts.host_bytes, 0.0
         counts.launches = counts.host_calls
     if machine.device.cache_mib:
         counts.working_set = _accessed_bytes(noted.graphs, machine.device.kind)
-    for one in fields(StepTraffic):
-        if one.name == "sent_in":
+    for count in fields(StepTraffic):
+        if count.name == "sent_in":
             counts.sent_in = {size: sent / steps for size, sent in counts.sent_in.items()}
-        elif one.name not in ("is_from_host", "message_bytes"):
-            setattr(counts, one.name, getattr(counts, one.name) / steps)
+        elif count.name not in ("is_from_host", "message_bytes"):
+            setattr(counts, count.name, getattr(counts, count.name) / steps)
     return counts
 
 
@@ -156,11 +156,11 @@ def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
     """
     wanted = HOST if kind == "cpu" else DEVICE
     ranges = sorted(
-        byte_bounds(np.asarray(one))
+        byte_bounds(np.asarray(array))
         for graph in graphs
         for node in graph.nodes
-        for one in (*node.reads, *node.writes)
-        if one.size and place_of(one) == wanted
+        for array in (*node.reads, *node.writes)
+        if array.size and place_of(array) == wanted
     )
     total, reached = 0.0, 0
     for low, high in ranges:

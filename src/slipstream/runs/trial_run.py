@@ -209,7 +209,7 @@ def _try(
     return trial, pilot
 
 
-def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
+def _step_and_write(simulation: Simulation, folder: Path, trial: Trial) -> None:
     """Do a few steps, and make one of each output, in a folder for the trial."""
     case, comm = simulation.case, simulation.comm
     chosen = ChosenOutputs(simulation)
@@ -221,7 +221,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
     with (
         Interruption(comm) as interruption,
         drawing as artist,
-        claim_folder(place / "run", comm) as output,
+        claim_folder(folder / "run", comm) as output,
     ):
         on_first_rank(comm, output.begin)
         writer = OutputWriter(simulation, output, chosen)
@@ -242,7 +242,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
             trial.steps = timed.steps
             trial.step_seconds = timed.stepping / max(1, timed.steps)
             if is_large:
-                _count_output(simulation, place, trial)
+                _count_output(simulation, folder, trial)
                 return
             writer.record_last(loop.step_size)
             if artist:
@@ -270,13 +270,13 @@ def _of_diagnostics(simulation: Simulation, first: float) -> float:
     return largest(simulation.comm, (first + clock.perf_counter() - began) / rows)
 
 
-def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
+def _count_output(simulation: Simulation, folder: Path, trial: Trial) -> None:
     """Make states and fields without writing them: their sizes, and what they would take."""
     comm = simulation.comm
 
     def probe() -> float:
         began = clock.perf_counter()
-        with (place / "probe").open("wb") as file:
+        with (folder / "probe").open("wb") as file:
             file.write(os.urandom(1 << 20) * (_PROBE >> 20))
             os.fsync(file.fileno())
         return (clock.perf_counter() - began) / _PROBE
@@ -287,21 +287,21 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
     kinds = {"fields": simulation.fields, "checkpoint": simulation.checkpoint, **paths}
     for kind, make in kinds.items():
         began, size, files = clock.perf_counter(), 0, 0
-        for one in make():
-            size += one.data.nbytes
-            box = one.offset, one.data.shape
+        for part in make():
+            size += part.data.nbytes
+            box = part.offset, part.data.shape
             boxes = [box] if comm is None else comm.allgather(box)
-            files += stored_layout(one.shape, boxes, one.data.itemsize).files(one.shape)
-            del one  # before the next one is made
+            files += stored_layout(part.shape, boxes, part.data.itemsize).files(part.shape)
+            del part  # before the next one is made
         made = clock.perf_counter() - began
         total = size if comm is None else sum(comm.allgather(size))
         trial.bytes[kind], trial.files[kind] = total, files
         trial.seconds[kind] = largest(comm, made) + per_byte * total
     began = clock.perf_counter()
-    found = simulation.diagnostics()
+    diagnostics = simulation.diagnostics()
     trial.seconds["diagnostics"] = largest(comm, clock.perf_counter() - began)
     # All digits as text, and eight bytes.
-    trial.bytes["diagnostics"] = 30.0 * len(found)
+    trial.bytes["diagnostics"] = 30.0 * len(diagnostics)
     began = clock.perf_counter()
     spectra = simulation.spectra()
     trial.seconds["spectra"] = largest(comm, clock.perf_counter() - began)
@@ -314,16 +314,16 @@ def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
 
     def made() -> str:
         absolute = folder.absolute()
-        parent = next(one for one in absolute.parents if one.exists())
-        place = parent if os.access(parent, os.W_OK | os.X_OK) else None
-        return tempfile.mkdtemp(prefix=".slipstream-check-", dir=place)
+        parent = next(parent for parent in absolute.parents if parent.exists())
+        writable = parent if os.access(parent, os.W_OK | os.X_OK) else None
+        return tempfile.mkdtemp(prefix=".slipstream-check-", dir=writable)
 
-    place = Path(on_first_rank(comm, made))
+    trial_folder = Path(on_first_rank(comm, made))
     try:
-        yield place
+        yield trial_folder
     finally:
         if comm is None or comm.rank == 0:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(trial_folder, ignore_errors=True)
 
 
 def _sizes(
@@ -360,10 +360,10 @@ def _sizes_in(path: Path) -> dict[Path, int]:
 def _repeated(files: Collection[Path]) -> int:
     """Return how many files are there again each time: not what zarr stores have once."""
     return sum(
-        CHECKPOINTS_NAME in one.parts
-        or ".zarr" not in str(one)
-        or bool(_OF_A_TIME.search(str(one)))
-        for one in files
+        CHECKPOINTS_NAME in path.parts
+        or ".zarr" not in str(path)
+        or bool(_OF_A_TIME.search(str(path)))
+        for path in files
     )
 
 
@@ -497,24 +497,24 @@ def _show(
     for name, fact in pilot_texts(pilot, case).items():
         add(name, fact)
     console.print(table, highlight=False)
-    told = list(pilot.warnings)
+    warnings = list(pilot.warnings)
     # A forecast says more than a warning of the present state.
-    is_said = any("kmax_eta" in text for text in told)
-    told += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
+    is_said = any("kmax_eta" in text for text in warnings)
+    warnings += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
     wall = case.time.wall_seconds
     if wall is not None and cost.wall > wall:
         start = cost.parts["start"]
         jobs = math.ceil((cost.wall - start) / (wall - start)) if wall > start else math.inf
-        told.append(
+        warnings.append(
             f"time.wall = {case.time.wall} ends the run before its time; with slipstream resume it"
             f" takes about {jobs} jobs"
             if jobs < math.inf
             else f"time.wall = {case.time.wall} is over before the run has begun"
         )
     if cost.disk > free.free:
-        told.append(f"the output does not fit: {bytes_text(free.free)} are free")
+        warnings.append(f"the output does not fit: {bytes_text(free.free)} are free")
     if warning := files_warning(cost.files):
-        told.append(warning)
-    for text in told:
+        warnings.append(warning)
+    for text in warnings:
         console.print(Text(printable(f"warning: {text}"), style="yellow"), soft_wrap=True)
     console.print("checked only: nothing was run or written", highlight=False)

@@ -408,7 +408,7 @@ class PartVerdict:
     # Whether small differences have grown so much that later rows were not compared.
     is_lost: bool = False
     # What else has changed since the run was computed.
-    others: tuple[str, ...] = ()
+    other_software: tuple[str, ...] = ()
 
     @property
     def steps(self) -> str:
@@ -418,7 +418,9 @@ class PartVerdict:
     @property
     def remarks(self) -> list[str]:
         """Remarks that are too long for a table."""
-        return [f"steps {self.steps}: {text}" for text in (self.problem, *self.others) if text]
+        return [
+            f"steps {self.steps}: {text}" for text in (self.problem, *self.other_software) if text
+        ]
 
     @property
     def text(self) -> str:
@@ -445,8 +447,14 @@ def verification_table(verdicts: Sequence[PartVerdict]) -> Table:
     for name in ("from", "steps", "digests"):
         table.add_column(name, justify="left" if name == "from" else "right")
     table.add_column("result", overflow="fold")
-    for one in verdicts:
-        style = "bold red" if one.deviates else "yellow" if one.problem or one.doubt else "green"
-        cells = printable(one.origin), one.steps, str(one.digests)
-        table.add_row(*map(Text, cells), Text(printable(one.text), style=style))
+    for verdict in verdicts:
+        style = (
+            "bold red"
+            if verdict.deviates
+            else "yellow"
+            if verdict.problem or verdict.doubt
+            else "green"
+        )
+        cells = printable(verdict.origin), verdict.steps, str(verdict.digests)
+        table.add_row(*map(Text, cells), Text(printable(verdict.text), style=style))
     return table

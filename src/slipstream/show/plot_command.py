@@ -130,10 +130,10 @@ def plot(
         elif movie:
             if wishes.time is not None:
                 raise InputError("--time and --movie exclude each other: a movie has all snapshots")
-            choices = [run.choice_of(one) for one in _fields(run, field)]
+            choices = [run.choice_of(name) for name in _fields(run, field)]
             check_movie(format, "--format")
             _make(out)
-            return [_movie(run, one, wishes, out, format, size) for one in choices]
+            return [_movie(run, choice, wishes, out, format, size) for choice in choices]
         else:
             pictures = _plane_pictures(run, field, wishes, tell, recompute)
         return _write(pictures, out, format)
@@ -223,19 +223,21 @@ def _plane_pictures(
     if not is_stored and recompute is not None:
         drawn = _recomputed(run, field, wishes, recompute)
     else:
-        choices = [run.choice_of(one) for one in _fields(run, field)]
+        choices = [run.choice_of(name) for name in _fields(run, field)]
         where = run.snapshot(time), wishes.axis, wishes.position
-        drawn = [(one, run.plane(one, *where)) for one in choices]
+        drawn = [(choice, run.plane(choice, *where)) for choice in choices]
         if not is_stored:
             times, drawn_time = run.times, drawn[0][1].time
             text = f"--time {time:g}: no snapshot of that time; drawn is the nearest, of"
             text += f" t = {drawn_time:.6g}"
             neighbours = [*times[times < drawn_time][-1:], *times[times > drawn_time][:1]]
             if neighbours:
-                near = " and ".join(f"t = {float(one):.6g}" for one in neighbours)
+                near = " and ".join(
+                    f"t = {float(time_of_snapshot):.6g}" for time_of_snapshot in neighbours
+                )
                 text += f" (next to it: {near})"
             tell(text)
-    return [_picture(run, *one, wishes) for one in drawn]
+    return [_picture(run, *choice_and_plane, wishes) for choice_and_plane in drawn]
 
 
 def _recomputed(

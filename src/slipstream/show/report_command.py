@@ -175,12 +175,15 @@ def _overview(runs: Runs) -> list[tuple[str, ...]]:
     rows = [
         ("title", *(run.title for run in runs.values())),
         ("state", *(state_of(run.record, run.is_running)[1] for run in runs.values())),
-        ("steps", *(str(one.to_step) if one else "" for one in last)),
-        ("time", *(f"{one.to_time:.6g}" if one else "" for one in last)),
+        ("steps", *(str(segment.to_step) if segment else "" for segment in last)),
+        ("time", *(f"{segment.to_time:.6g}" if segment else "" for segment in last)),
         ("seconds", *(f"{seconds_of(record.segments):.0f}" for record in records)),
-        ("devices", *(", ".join(one.devices) if one else "" for one in last)),
-        ("ranks", *(str(one.ranks) if one else "" for one in last)),
-        ("Slipstream", *(f"{one.version} {one.commit}".strip() if one else "" for one in last)),
+        ("devices", *(", ".join(segment.devices) if segment else "" for segment in last)),
+        ("ranks", *(str(segment.ranks) if segment else "" for segment in last)),
+        (
+            "Slipstream",
+            *(f"{segment.version} {segment.commit}".strip() if segment else "" for segment in last),
+        ),
     ]
     return [row for row in rows if any(row[1:])]
 
@@ -189,13 +192,15 @@ def _results(runs: Runs) -> list[tuple[str, ...]]:
     results = [
         run.record.segments[-1].results if run.record.segments else {} for run in runs.values()
     ]
-    names = dict.fromkeys(name for one in results for name in one)
-    rows = [(name, *(one[name][0] if name in one else "" for one in results)) for name in names]
+    names = dict.fromkeys(name for result in results for name in result)
+    rows = [
+        (name, *(result[name][0] if name in result else "" for result in results)) for name in names
+    ]
     columns = dict.fromkeys(name for run in runs.values() for name in run.choice.columns)
     for name in columns:
         last = [run.series[0].get(name, np.zeros(0)) for run in runs.values()]
-        if any(len(one) for one in last):
-            values = (f"{one[-1]:.6g}" if len(one) else "" for one in last)
+        if any(len(column) for column in last):
+            values = (f"{column[-1]:.6g}" if len(column) else "" for column in last)
             rows.append((f"{name} at the end", *values))
     return rows
 

@@ -372,15 +372,17 @@ def _segments(record: RunRecord) -> str:
     rows = [
         (
             str(number),
-            _when(one.began),
-            _when(one.ended) if one.ended else "",
-            f"{one.from_step} to {one.to_step}",
-            f"{one.from_time:.6g} to {one.to_time:.6g}",
-            one.ended_by or "",
-            ", ".join(filter(None, [f"{one.ranks} ranks" if one.ranks > 1 else "", one.host])),
-            " ".join(one.settings),
+            _when(segment.began),
+            _when(segment.ended) if segment.ended else "",
+            f"{segment.from_step} to {segment.to_step}",
+            f"{segment.from_time:.6g} to {segment.to_time:.6g}",
+            segment.ended_by or "",
+            ", ".join(
+                filter(None, [f"{segment.ranks} ranks" if segment.ranks > 1 else "", segment.host])
+            ),
+            " ".join(segment.settings),
         )
-        for number, one in enumerate(record.segments, 1)
+        for number, segment in enumerate(record.segments, 1)
     ]
     head = ("", "began (UTC)", "ended", "steps", "time", "ended by", "where", "changed")
     left_out = len(rows) - _MOST_SEGMENTS

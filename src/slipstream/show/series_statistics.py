@@ -209,7 +209,9 @@ def average_of(
         asked += f"{'' if until is None else f' until {until:g}'}"
         raise InputError(f"{what}: no samples{asked}; there are: {there}")
     if since is None:
-        first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part), row)
+        first = _end_of_spin_up(
+            times[rows], width, lambda chosen_rows, part: read(rows[chosen_rows], part), row
+        )
         if first >= len(rows) // 2 > _FEWEST_SAMPLES:
             warnings.append(
                 "the first half counts as spin-up, which may be too little: the record is not"
@@ -221,8 +223,8 @@ def average_of(
         _statistics(times[rows], np.asarray(read(rows, slice(low, low + columns)), float))
         for low in range(0, width, columns)
     ]
-    together = [np.concatenate(one) for one in zip(*parts, strict=True)]
-    mean, error, fluctuation, correlation = (_shaped(one, shape) for one in together)
+    together = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    mean, error, fluctuation, correlation = (_shaped(part, shape) for part in together)
     duration = float(sample_weights(times[rows]).sum())
     warnings += _doubts(len(rows), together[3], duration)
     return TimeAverage(

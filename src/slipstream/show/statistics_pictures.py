@@ -266,17 +266,21 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
 def draw_densities(figure: Figure, fields: Fields) -> None:
     """Draw probability densities in panels of fields, curls and derivatives."""
     every = {
-        name.removesuffix("_pdf"): one for name, one in fields.items() if "kind" in one.attributes
+        name.removesuffix("_pdf"): field
+        for name, field in fields.items()
+        if "kind" in field.attributes
     }
     # A constant field, such as the third component of a plane flow, is not worth drawing.
-    shown = {name: one for name, one in every.items() if fields[f"{name}_rms"].data > 0} or every
-    kinds = dict.fromkeys(str(one.attributes["kind"]) for one in shown.values())
+    shown = {
+        name: field for name, field in every.items() if fields[f"{name}_rms"].data > 0
+    } or every
+    kinds = dict.fromkeys(str(field.attributes["kind"]) for field in shown.values())
     panels = _panels(figure, len(kinds), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
-        of_kind = {name: one for name, one in shown.items() if one.attributes["kind"] == kind}
+        of_kind = {name: field for name, field in shown.items() if field.attributes["kind"] == kind}
         _draw_panel(axes, of_kind)
         axes.set_title(_TITLES[kind])
-    present = np.concatenate([one.data[one.data > 0] for one in shown.values()])
+    present = np.concatenate([field.data[field.data > 0] for field in shown.values()])
     farthest = max(float(np.abs(_along(f)[f.data > 0]).max()) for f in shown.values())
     # Leave room for legends above the curves.
     panels[0].set(yscale="log", ylim=(present.min() / 2, 30 * present.max()))

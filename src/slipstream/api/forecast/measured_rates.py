@@ -69,13 +69,13 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
     lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
     for device in devices:
         for way, lane in lanes.items():
-            host, there = (one.empty((_BUFFER,), np.uint8) for one in (home, device))
+            host, there = (side.empty((_BUFFER,), np.uint8) for side in (home, device))
             host[...] = 1
             target, source = (there, host) if way == "in" else (host, there)
             lane.append((device.stream(), device.copy(target, source)))
 
     def run(*ways: str) -> Callable[[], None]:
-        chosen = [one for way in ways for one in lanes[way]]
+        chosen = [copied for way in ways for copied in lanes[way]]
 
         def action() -> None:
             for _ in range(_REPEATED):
@@ -88,7 +88,7 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
 
     actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
     seconds = medians(devices[0], actions, 5, comm)
-    return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
+    return {name: _REPEATED * _BUFFER / median for name, median in seconds.items()}
 
 
 def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[str, float]:
@@ -107,21 +107,21 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
         for offset in range(0, size, _REQUEST)
         for piece in files.pieces(files.address + offset, min(_REQUEST, size - offset))
     ]
-    whole = [("out", one) for one in places]
+    whole = [("out", piece) for piece in places]
     half = len(places) // 2
     ways = {
-        "in": [("in", one) for one in places],
+        "in": [("in", piece) for piece in places],
         "out": whole,
         # The halves of the files, so that nothing is read that has just been written.
         "mixed": _mixed(places[:half], places[half:], moved),
     }
     # The first write also makes the file system allocate the file.
     on_every_rank(comm, lambda: _requests(whole))
-    found = {}
+    rates = {}
     for way, requests in ways.items():
         total = sum(count for _, (_, _, count) in requests)
-        found[way] = total / _slowest(comm, partial(_requests, requests))
-    return found
+        rates[way] = total / _slowest(comm, partial(_requests, requests))
+    return rates
 
 
 def _mixed(
@@ -178,12 +178,12 @@ def pattern_plan(pattern: str, rank: int, ranks: int, elements: int) -> Exchange
     """Return one rank's plan of a pattern, in which nobody sends to itself."""
     pairs = senders_and_receivers(pattern, ranks)
 
-    def blocks(own: int, other: int) -> tuple[Block, ...]:
-        mine = [pair for pair in pairs if pair[own] == rank]
-        starts = [(sender * ranks + receiver) * elements for sender, receiver in mine]
+    def blocks(side: int, opposite: int) -> tuple[Block, ...]:
+        own_pairs = [pair for pair in pairs if pair[side] == rank]
+        starts = [(sender * ranks + receiver) * elements for sender, receiver in own_pairs]
         return tuple(
-            Block(pair[other], Box((start,), (start + elements,)), place * elements, elements)
-            for place, (pair, start) in enumerate(zip(mine, starts, strict=True))
+            Block(pair[opposite], Box((start,), (start + elements,)), index * elements, elements)
+            for index, (pair, start) in enumerate(zip(own_pairs, starts, strict=True))
         )
 
     sends, receives = blocks(0, 1), blocks(1, 0)
@@ -300,29 +300,32 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
     keep in memory of their own cannot be separated from what they store.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    place = Path(on_first_rank(comm, lambda: _made(folder)))
+    probe_folder = Path(on_first_rank(comm, lambda: _made(folder)))
     try:
-        free = on_first_rank(comm, lambda: shutil.disk_usage(place).free)
+        free = on_first_rank(comm, lambda: shutil.disk_usage(probe_folder).free)
         size = max(_PIECE, int(min(_FILE, _SHARE * free / ranks)) // _PIECE * _PIECE)
         # Nothing makes less of noise.
         content = np.random.default_rng(rank).bytes(size)
-        own, other = place / f"{rank}", place / f"{(rank + ranks_of_node) % ranks}"
+        written_path, read_path = (
+            probe_folder / f"{rank}",
+            probe_folder / f"{(rank + ranks_of_node) % ranks}",
+        )
         writing, reading, were_read = [], [], True
         for _ in range(_REPETITIONS):
-            on_every_rank(comm, lambda: own.unlink(missing_ok=True))
-            writing.append(_slowest(comm, lambda: _write(own, content)))
-            on_every_rank(comm, lambda: _forget(own))
-            were_read = were_read and not largest(comm, int(_is_in_memory(other)))
-            reading.append(_slowest(comm, lambda: _read(other)))
-        small = _slowest(comm, lambda: _write_small(place, rank))
+            on_every_rank(comm, lambda: written_path.unlink(missing_ok=True))
+            writing.append(_slowest(comm, lambda: _write(written_path, content)))
+            on_every_rank(comm, lambda: _forget(written_path))
+            were_read = were_read and not largest(comm, int(_is_in_memory(read_path)))
+            reading.append(_slowest(comm, lambda: _read(read_path)))
+        small = _slowest(comm, lambda: _write_small(probe_folder, rank))
     finally:
         if rank == 0:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(probe_folder, ignore_errors=True)
     of_node = 1e-9 * size * min(ranks, ranks_of_node)
-    found = {"node_write_gb_per_s": of_node / statistics.median(writing)}
+    rates = {"node_write_gb_per_s": of_node / statistics.median(writing)}
     if were_read:
-        found["node_read_gb_per_s"] = of_node / statistics.median(reading)
-    return {**found, "file_ms": 1e3 * small / _SMALL_FILES}
+        rates["node_read_gb_per_s"] = of_node / statistics.median(reading)
+    return {**rates, "file_ms": 1e3 * small / _SMALL_FILES}
 
 
 def _made(folder: Path) -> str:
@@ -350,10 +353,10 @@ def _write(path: Path, content: bytes) -> None:
     flush_file(path)
 
 
-def _write_small(place: Path, rank: int) -> None:
+def _write_small(folder: Path, rank: int) -> None:
     for number in range(_SMALL_FILES):
-        _write(place / f"{rank}.{number}", b"0" * 4096)
-    flush_folder(place)
+        _write(folder / f"{rank}.{number}", b"0" * 4096)
+    flush_folder(folder)
 
 
 def _forget(path: Path) -> None:

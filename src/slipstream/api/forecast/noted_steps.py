@@ -89,8 +89,8 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             "bodies: forecasts leave them out; accepted: a case without (--set bodies=[] and no"
             " mean-flow), to whose step they add two transforms of the fields that they set"
         )
-    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    case = with_decomposition(case, place, machine.device.kind)
+    rank_place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    case = with_decomposition(case, rank_place, machine.device.kind)
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
     problem = described.problem
@@ -105,18 +105,18 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils for products"
             f" of at most {min(ny // 2, nx // 3)} and {min(nz, 2 * ny // 3)}"
         )
-    placement = place_fields(problem, case.run, device, None, place)
+    placement = place_fields(problem, case.run, device, None, rank_place)
     home = device if placement.residency == "device" else device.home
     where = "device" if home is device else "host"
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
-    transport = noting_grid(case.run.transport, place, home, problem.wire, grid)
+    transport = noting_grid(case.run.transport, rank_place, home, problem.wire, grid)
     step = SpectralStep(problem, home, transport, placement.passes())
     division = "slabs" if grid is None else f"pencils {grid[1]} x {grid[0]}"
     return NotedSteps(
         "spectral",
         [step.record_step(begins=not step.passes.goes_ahead)],
-        place,
+        rank_place,
         placement.need(),
         case.run.schedule == "overlap",
         _outputs(described),
@@ -126,16 +126,16 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
 
 def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) -> StepCounts:
     """Return what a transform of slabs of real points moves on so many ranks of a machine."""
-    place = RankPlace(0, ranks, min(ranks, machine.devices_per_node))
+    rank_place = RankPlace(0, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
-    transport = noting_transport("auto", place, device)
-    graph = noted_transform(device, place, shape, "auto", transport, layout="slab")
-    return counts_of(NotedSteps("transform", [graph], place, 0.0, is_overlapped=True), machine)
+    transport = noting_transport("auto", rank_place, device)
+    graph = noted_transform(device, rank_place, shape, "auto", transport, layout="slab")
+    return counts_of(NotedSteps("transform", [graph], rank_place, 0.0, is_overlapped=True), machine)
 
 
 def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:
     """Return what a rank's step of fields on its device, "cpu" or "gpu", moves in its memory."""
-    found = traffic_of_step(
+    traffic = traffic_of_step(
         lambda device, transport: SpectralStep(problem, device, transport).record_step(),
         NotingDevice("cpu" if processor == "cpu" else "cuda"),
         problem.geometry.rank,
@@ -143,7 +143,7 @@ def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) 
         case.run.transport,
         grid=problem.geometry.grid,
     )
-    return found.memory_bytes + found.host_bytes
+    return traffic.memory_bytes + traffic.host_bytes
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
@@ -204,11 +204,11 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
             f"{ranks} ranks: as {' x '.join(map(str, reversed(problem.grid)))} (x, y, z) some would"
             " have no point; take fewer nodes"
         )
-    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    needed = problem.memory(place, with_output=True)
+    rank_place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    needed = problem.memory(rank_place, with_output=True)
     for kind, need in needed.items():
         check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
-    points = problem.allocate(rank, lambda name, of: noting_transport(name, place, of))
+    points = problem.allocate(rank, lambda name, of: noting_transport(name, rank_place, of))
     steps = problem.steps_per_pass
     graphs = [points.record(target, steps) for target in (0, 1)]
     overlap = strategy.policy == "overlap"
@@ -217,7 +217,7 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     return NotedSteps(
         "advection",
         graphs,
-        place,
+        rank_place,
         sum(needed.values()),
         overlap,
         outputs,
@@ -275,24 +275,29 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
             crossing_links(division.read, division.boxes, domain.shape, periodic, rank)
             for rank in (division.ranks if ranks > 1 else ())
         ]
-        found = max(links, key=lambda one: sum(one.values()), default={})
-        owner = division.ranks[links.index(found)] if links else 0
+        crossing = max(links, key=lambda link: sum(link.values()), default={})
+        owner = division.ranks[links.index(crossing)] if links else 0
         busiest = division.ranks[0]
         sites, voxels = division.sites[busiest], division.boxes[busiest].size
         if not sites:
             raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
         device = noting_device(machine, ranks)
-        place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
+        rank_place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
         transport = case.run.transport
         if transport == "auto":
-            transport = usual_transport(place, device)
-        share = Share(sites, voxels, found, transport)
+            transport = usual_transport(rank_place, device)
+        share = Share(sites, voxels, crossing, transport)
         room = device.memory_free()
         candidates = worth_a_try(storage_wishes(case.numerics), device.processor)
-        needs = {one: memory_with_output(share, one, device.processor) for one in candidates}
-        storage = next((one for one in candidates if needs[one] <= room), candidates[0])
+        needs = {
+            candidate: memory_with_output(share, candidate, device.processor)
+            for candidate in candidates
+        }
+        storage = next(
+            (candidate for candidate in candidates if needs[candidate] <= room), candidates[0]
+        )
         check_fit(ranks, needs[storage], room, "device")
-        noted = note_lattice(share, place, storage, device, case.run.schedule)
+        noted = note_lattice(share, rank_place, storage, device, case.run.schedule)
         outputs = _lattice_outputs(domain.shape, division.sites, storage)
         vectors, remark = _vectors(case, sites, domain.shape, storage, room, needs[storage])
         noted = dataclasses.replace(
@@ -307,14 +312,14 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
 
 
 def _vectors(
-    case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, taken: int
+    case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, used: int
 ) -> tuple[int, str]:
     """Return the bytes of the vectors for which a rank has room, and a line about them."""
     wanted = case.convergence.vectors if case.ends_early else 0
     if not wanted:
         return 0, ""
-    memory, free = case.run.memory, room - taken
-    limit = None if memory is None else bytes_of(memory, "run.memory") - taken
+    memory, free = case.run.memory, room - used
+    limit = None if memory is None else bytes_of(memory, "run.memory") - used
     count = foreseen_vectors(wanted, sites, storage, shape, free, limit)
     if not count:
         told = f"Memory is too short for any of the {wanted} vectors of the extrapolation:"
@@ -329,13 +334,13 @@ def _vectors(
 
 def note_lattice(
     share: Share,
-    place: RankPlace,
+    rank_place: RankPlace,
     storage: Storage,
     device: NotingDevice,
     policy: str,
 ) -> NotedSteps:
     """Return the pair of steps of a rank."""
-    exchange = noting_transport(share.transport if share.crossing else "none", place, device)
+    exchange = noting_transport(share.transport if share.crossing else "none", rank_place, device)
     sites = _NumberedSites(device, stored_sites(share.sites, storage.group, unit_of(device)))
     units = AlignedUnits(sites, storage, ())
     arrays = [
@@ -354,12 +359,12 @@ def note_lattice(
             device.empty((swapped,), np.int64),
             dict(share.crossing),
         ),
-        place.rank,
+        rank_place.rank,
         exchange,
         policy,
     )
     graphs = [step.record(number, Fluid()) for number in (0, 1)]
-    return NotedSteps("lattice", graphs, place, 0.0, policy == "overlap")
+    return NotedSteps("lattice", graphs, rank_place, 0.0, policy == "overlap")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -414,14 +419,14 @@ def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int)
     boxes = grid_boxes(domain.shape, grid)
     strides = (grid[1] * grid[2], grid[2], 1)
     middle = sum(count // 2 * stride for count, stride in zip(grid, strides, strict=True))
-    told = "like a smaller sample of their kind"
+    likeness = "like a smaller sample of their kind"
     if porosity is None:
         counted = _inner(boxes[middle])
         porosity = np.count_nonzero(read(counted)) / counted.size
-        told = "like the one in the middle, isolated pores included"
+        likeness = "like the one in the middle, isolated pores included"
     remark = (
         "The image is too large to be read: it is divided into equal boxes, and all are taken to be"
-        f" {told}. Their imbalance is not known."
+        f" {likeness}. Their imbalance is not known."
     )
     sites = [round(porosity * box.size) for box in boxes]
     return _Division(boxes, read, [middle], sites, remark)

@@ -275,7 +275,7 @@ def _cube_of_pores(
     # Five directions cross a face; of these four reach an edge's neighbour from the face's ends.
     face, corner = _POROSITY * (_CROSSING * edge**2 - 4 * edge), _POROSITY * edge
     links = {1 + n: round(face if n < 6 else corner) for n in range(_NEIGHBOURS)}
-    place, sites = RankPlace(0, nodes, 1), round(_POROSITY * voxels)
+    rank_place, sites = RankPlace(0, nodes, 1), round(_POROSITY * voxels)
     share = Share(sites, round(voxels), links, "mpi-p2p")
     device, schedule = NotingDevice("cuda"), "overlap" if overlaps else "serial"
-    return counts_of(note_lattice(share, place, storage, device, schedule), titan)
+    return counts_of(note_lattice(share, rank_place, storage, device, schedule), titan)

@@ -137,26 +137,29 @@ def _explained(
     """Return the rates and starts by which steps take so many seconds."""
     rates = dict.fromkeys(("step_us", "transform_us", "launch_us", "issue_us"), 0.0)
 
-    def starts_of(one: StepCounts) -> float:
-        of_family = rates["transform_us" if one.family == "transform" else "step_us"]
-        return 1e-6 * (rates["launch_us"] * one.launches + of_family * one.starts)
+    def starts_of(counted_step: StepCounts) -> float:
+        of_family = rates["transform_us" if counted_step.family == "transform" else "step_us"]
+        return 1e-6 * (rates["launch_us"] * counted_step.launches + of_family * counted_step.starts)
 
     for _ in range(_ROUNDS):
         for family, pair in pairs.items():
             each = [counts[family, points] for points in pair]
             # Seconds of passes = work / cached + missed bytes x slope.
             passes = [
-                max(whole - starts_of(one), _LEAST * whole)
-                for one, whole in zip(
+                max(whole - starts_of(counted_step), _LEAST * whole)
+                for counted_step, whole in zip(
                     each, (seconds[family, points] for points in pair), strict=True
                 )
             ]
-            work = [one.memory_bytes / one.starts for one in each]
-            missed = [one.memory_bytes * processor.missed(one.working_set) for one in each]
+            work = [counted_step.memory_bytes / counted_step.starts for counted_step in each]
+            missed = [
+                counted_step.memory_bytes * processor.missed(counted_step.working_set)
+                for counted_step in each
+            ]
             cached, slope = passes[0] / work[0], 0.0
             if missed[1] / work[1] - missed[0] / work[0] > _DIFFER:
-                found = np.linalg.solve(np.column_stack([work, missed]), passes)
-                slope = float(found[1])
+                solution = np.linalg.solve(np.column_stack([work, missed]), passes)
+                slope = float(solution[1])
                 if slope > 0:
                     cached = max(_LEAST * cached, (passes[0] - slope * missed[0]) / work[0])
                 else:
@@ -174,8 +177,8 @@ def _explained(
             passes = known.pass_seconds(of[0], moved, size, moved / count.starts)
             return 1e6 * max(0.0, seconds[key] - passes)
 
-        one, launches = counts[_ONE], counts[_MANY].launches
-        rates["step_us"] = max(0.0, start(_ONE, _ONE) / one.starts - rates["launch_us"])
+        single, launches = counts[_ONE], counts[_MANY].launches
+        rates["step_us"] = max(0.0, start(_ONE, _ONE) / single.starts - rates["launch_us"])
         for key, name in ((_MANY, "launch_us"), ("issued", "issue_us")):
             rates[name] = max(0.0, start(key, _MANY) - rates["step_us"]) / launches
         call = counts[_CALL]
@@ -377,13 +380,13 @@ class _Steady:
 
     def __call__(self, name: str, measure: Callable[[], float]) -> float:
         """Return the median of a measurement, the same on all ranks, under a key's name."""
-        found = sorted(measure() for _ in range(_REPEATS))
-        if found[-1] > _STEADY * found[0]:
+        measured = sorted(measure() for _ in range(_REPEATS))
+        if measured[-1] > _STEADY * measured[0]:
             self.doubts.append(
-                f"{name} varied from {found[0]:.3g} to {found[-1]:.3g} in {_REPEATS} rounds, of"
+                f"{name} varied from {measured[0]:.3g} to {measured[-1]:.3g} in {_REPEATS} rounds, of"
                 " which the median is taken: measure again where nothing else runs"
             )
-        return found[_REPEATS // 2]
+        return measured[_REPEATS // 2]
 
 
 def _assumed(machine: Machine) -> list[str]:
@@ -439,12 +442,12 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
         large = _LARGE[device.processor]
         timer = _timer(device, node, (), large)
         host = _timer(open_device("cpu"), node, _FROM_HOST, large)
-        found = {
+        rates_of_node = {
             "gb_per_s": steady("node.gb_per_s", lambda: rates(timer, large)),
             "host_gb_per_s": steady("node.host_gb_per_s", lambda: rates(host, large)),
             "latency_us": (node.size - 1) * _SMALL / rates(timer, _SMALL) / 1e3,
         }
-        return {name: _rounded(one) for name, one in found.items()}
+        return {name: _rounded(rate) for name, rate in rates_of_node.items()}
     finally:
         node.Free()
 
@@ -459,15 +462,15 @@ def _timer(device: Device, comm: Communicator, names: Sequence[str], largest: in
 def _network(device: Device, comm: Communicator, of_node: int) -> dict[str, Any]:
     """Return what a node sends to others while all exchange with all, and the latency."""
     beyond = (comm.size - of_node) / (comm.size - 1)
-    timer, own = _timer(device, comm, (), max(_MESSAGES)), []
+    timer, node_rates = _timer(device, comm, (), max(_MESSAGES)), []
     for size in _MESSAGES:
         seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
-        own.append(_rounded((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
+        node_rates.append(_rounded((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
     # A rate that falls for larger messages is noise.
     return {
         "latency_us": _rounded(1e6 * _latency(comm)),
         "message_bytes": [float(size) for size in _MESSAGES],
-        "node_gb_per_s": np.maximum.accumulate(own).tolist(),
+        "node_gb_per_s": np.maximum.accumulate(node_rates).tolist(),
     }
 
 
