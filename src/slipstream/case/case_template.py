@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, Any]
 
-# Where comments begin, and how far they go.
-_COLUMN, _WIDTH = 32, 76
+# The column where comments begin.
+_COLUMN = 32
+# Characters of a comment, at most.
+_WIDTH = 76
 # A longer line has its comment below.
 _LONGEST = 60
 

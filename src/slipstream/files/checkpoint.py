@@ -363,9 +363,14 @@ def _printable(text: str) -> str:
 
 
 CHECKPOINTS_NAME = "checkpoints"
-# What the names of arrays begin with that are no part of the flow: of output sums of averages, and
-# the colours of movies; states of random forces; and particles.
-AVERAGE, MOVIE, FORCE, PARTICLES = "average.", "movie.", "force.", "particles."
+# Prefixes of the names of arrays that are no part of the flow.
+# Output: sums of averages.
+AVERAGE = "average."
+# Output: colours of movies.
+MOVIE = "movie."
+# States of random forces.
+FORCE = "force."
+PARTICLES = "particles."
 # The array of the tilt of a sheared frame.
 TILT = "frame.tilt"
 # The step, and a number if a run has more than one state of it.

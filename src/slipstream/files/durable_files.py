@@ -15,8 +15,10 @@ from pathlib import Path
 
 from slipstream.engine.errors import InputError, RunError
 
-# Suffixes of files that are not whole yet, and of damaged ones that were set aside.
-PARTIAL, DAMAGED = ".partial", ".damaged"
+# The suffix of files that are not whole yet.
+PARTIAL = ".partial"
+# The suffix of damaged files that were set aside.
+DAMAGED = ".damaged"
 # Of folders: file systems that cannot flush them, and folders that may be written but not read.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
@@ -119,8 +121,10 @@ WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
 WAIT = "wait for it, or stop it"
 # What file systems without locks answer.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
-# Others hold a lock for a moment to see whether they could.
-_ATTEMPTS, _PAUSE = 5, 0.02
+# Attempts to lock a folder: another process may hold its lock for a moment, only to test it.
+_ATTEMPTS = 5
+# Seconds between attempts.
+_PAUSE = 0.02
 _HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
 
 

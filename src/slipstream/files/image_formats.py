@@ -30,10 +30,14 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.text import shortened, shown
 from slipstream.files.foreign_files import LITTLE, foreign_arrays, inflated_size, own_dataset
 
-PATH, DATASET = KeyName("image", "path"), KeyName("image", "dataset")
-SHAPE, DTYPE = KeyName("image", "shape"), KeyName("image", "dtype")
-BYTE_ORDER, OFFSET = KeyName("image", "byte_order"), KeyName("image", "offset")
-# Of TIFF: those of zlib.
+# Keys that messages name.
+PATH = KeyName("image", "path")
+DATASET = KeyName("image", "dataset")
+SHAPE = KeyName("image", "shape")
+DTYPE = KeyName("image", "dtype")
+BYTE_ORDER = KeyName("image", "byte_order")
+OFFSET = KeyName("image", "offset")
+# TIFF's numbers of compression by zlib.
 _DEFLATED = (8, 32946, 50013)
 # tifffile would log a second message about a broken file.
 _SILENT = logging.NullHandler()
@@ -374,8 +378,9 @@ class Format:
 
 
 _RAW = Format(raw_source, ("shape", "dtype", "byte_order", "offset"))
-_TIFF, _HDF5 = Format(tiff_source), Format(hdf5_source, ("dataset",))
-# Of folders whose suffix is no other folder's.
+_TIFF = Format(tiff_source)
+_HDF5 = Format(hdf5_source, ("dataset",))
+# Stands for the suffix of a folder, if it is no other format's.
 SLICES = "/"
 # By suffix.
 FORMATS = {
@@ -466,6 +471,6 @@ def _check_gaps(
         if missing != number(numbers[latter]):
             more = f", and {lacking - 1:,} more" if lacking > 1 else ""
             raise _refused(
-                f"{folder} has no slice {missing}, between {shown(former)} and {shown(latter)}{more};"
-                " accepted: slices without gaps"
+                f"{folder} has no slice {missing}, between {shown(former)} and"
+                f" {shown(latter)}{more}; accepted: slices without gaps"
             )

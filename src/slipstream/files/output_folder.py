@@ -76,8 +76,10 @@ OUTPUT_NAMES = (
 # Stores that have gone on with other points.
 _NUMBERED = re.compile(rf"(fields|spectra|{'|'.join(STATISTICS)}){NUMBER_SIGN}[0-9]{{1,6}}\.zarr")
 RECORD_NAME = ".slipstream.json"
-# The output of an earlier run until the new one has a state, and output that is being removed.
-REPLACED_NAME, DISCARDED_NAME = ".replaced", ".discarded"
+# The output of an earlier run until the new one has a state.
+REPLACED_NAME = ".replaced"
+# Output that is being removed.
+DISCARDED_NAME = ".discarded"
 FAILED_NAME = "failed"
 _LONGEST_RECORD = 1 << 20
 

@@ -168,11 +168,16 @@ def write_run_record(folder: Path, record: RunRecord) -> None:
     flush_folder(folder)
 
 
-CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
+# Files and folders of a run.
+CASE_NAME = "case.toml"
+SERIES_NAME = "diagnostics.csv"
+OUTPUTS_NAME = "outputs"
 STEPS_NAME = "steps.csv"
-FIELDS_NAME, SPECTRA_NAME = "fields.zarr", "spectra.zarr"
+FIELDS_NAME = "fields.zarr"
+SPECTRA_NAME = "spectra.zarr"
+# Bytes of a case, at most.
 _MOST_CASE = 1 << 20
-# Bytes of a store that is compared each time it is opened.
+# Bytes of a store that is compared each time it is opened, at most.
 _MOST_COMPARED = 1 << 28
 # Folders in folders: a run has fewer than ten.
 _DEEPEST = 32

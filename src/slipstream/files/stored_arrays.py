@@ -259,15 +259,23 @@ def _identity(path: Path) -> tuple[int, int]:
 
 MAXIMUM_CHUNK_BYTES = 16 * 2**20
 # Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
-# as many shards, or more if these would be larger than the largest; more of them save an exchange.
-FEW_FILES, _MORE_FILES = 1024, 2048
-_SHARD_BYTES, _LARGEST_SHARD = 256 * 2**20, 512 * 2**20
+# as many shards, or more if these would be larger than the largest.
+FEW_FILES = 1024
+# Files up to which an array has more shards if this saves an exchange.
+_MORE_FILES = 2048
+# Usual bytes of a shard.
+_SHARD_BYTES = 256 * 2**20
+_LARGEST_SHARD = 512 * 2**20
 # Files that all ranks write together about as fast as they can.
 _MANY_WRITERS = 128
-# Of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
+# Bytes of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
 _INNER_BYTES = 2**20
-# Chunks that are smaller, and more than this number on each rank, are no good layout.
-_SMALL, _OF_A_RANK, _FEW = 2**20, 4, 64
+# Chunks of fewer bytes are no good layout, unless there are few.
+_SMALL = 2**20
+# Small chunks per rank that are few.
+_OF_A_RANK = 4
+# Small chunks of an array that are few, whatever the number of ranks.
+_FEW = 64
 # Files that are smaller travel together.
 _LEAST_BYTES = 16 * 2**20
 

@@ -38,8 +38,10 @@ from slipstream.runs.simulation_base import Simulation
 from slipstream.runs.time_loop import AtIntervals, AtTimes, Occasions, OutputTimes, occasions_of
 from slipstream.show.series_statistics import RunningAverage
 
-# Batches of an average where none are asked for; and samples in each where no end is known.
-_BATCHES, _USUAL_BATCH = 16, 50
+# Batches of an average where none are asked for.
+_BATCHES = 16
+# Samples in each batch where no end is known.
+_USUAL_BATCH = 50
 _NO_END = 1e30
 
 

@@ -435,8 +435,8 @@ def compare_digests(
         if comparison is not None and not comparison.is_same and not text:
             text = f"{plan.origin.text()}: is not as the run had it, by its digest"
             if comparison.step > plan.origin.step:
-                text = f"the digest deviates from that of the run between steps {comparison.before} and"
-                text += f" {comparison.step}"
+                text = "the digest deviates from that of the run between steps"
+                text += f" {comparison.before} and {comparison.step}"
         after_step()
     return text
 
@@ -458,11 +458,13 @@ def recomputed(
     return simulation
 
 
-# By how much diagnostics may differ for rounding alone, as a share of their largest value; and how
-# many times as much from one row to the next, as small differences grow in turbulence.
+# By how much diagnostics may differ for rounding alone, as a share of their largest value.
 _ROUNDING = {"float64": 1e-9}
-_ROUNDING_OF_OTHERS, _GROWTH = 1e-4, 1e3
-# From here on flows are different ones with the same statistics.
+# The same for all other precisions.
+_ROUNDING_OF_OTHERS = 1e-4
+# The factor by which differences may grow from one row to the next, as they do in turbulence.
+_GROWTH = 1e3
+# Differences from which on flows are different ones with the same statistics.
 _LOST = 1e-3
 
 

@@ -256,10 +256,17 @@ class StepRecord:
             self._series.close()
 
 
-# Of names of machines, and of warnings: what more there are would only make the file long.
-_MOST_HOSTS, _MOST_WARNINGS = 8, 1000
-# Seconds between lines about the progress of a run: at first, at most, and as a share of its age.
-_FIRST, _MOST, _SHARE = 30.0, 600.0, 0.05
+# Names of machines in a record: more would only make the file long.
+_MOST_HOSTS = 8
+# Warnings in a record: more would only make the file long.
+_MOST_WARNINGS = 1000
+# Seconds between the first lines about the progress of a run.
+_FIRST = 30.0
+# Seconds between later lines, at most.
+_MOST = 600.0
+# Seconds between later lines, as a share of the age of the run.
+_SHARE = 0.05
+# Characters of a line of the log.
 _LONGEST_LINE = 4000
 
 

@@ -116,9 +116,13 @@ class StepLog:
             self._is_set, self._last = False, step
 
 
-# One step in this many is timed node by node, at first and later; all others run without any probe.
-# Probes keep the work of a step from overlapping as it would, so that many would slow down a run.
-_INTERVAL_AT_FIRST, _FIRST_STEPS, _INTERVAL = 8, 32, 128
+# One step in this many is timed node by node, at first; all others run without any probe. Probes
+# keep the work of a step from overlapping as it would, so that many would slow down a run.
+_INTERVAL_AT_FIRST = 8
+# Steps that count as the first.
+_FIRST_STEPS = 32
+# The interval after the first steps.
+_INTERVAL = 128
 
 
 class Simulation(ABC):

@@ -48,14 +48,20 @@ from slipstream.show.console import announce, make_console
 from slipstream.show.picture_process import PictureProcess
 from slipstream.show.solver_texts import description, pilot_texts
 
-# How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
-_STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2
+# Seconds for which steps are timed.
+_STEPPING = 2.5
+# Seconds that pilots take.
+_PILOT = 4.0
+# Steps before any is timed, which load kernels.
+_WARMING = 2
 # Rows of diagnostics that are timed, at most.
 _ROWS = 8
-# An output with so many files is reported.
+# Files from which the number of an output's files is reported.
 _TELLING = 100
-# Bytes of a device from which output is not written in a trial; and what is, to know how fast.
-LARGE, _PROBE = 4 << 30, 64 << 20
+# Bytes of a device from which output is not written in a trial.
+LARGE = 4 << 30
+# Bytes that are written then, to know how fast.
+_PROBE = 64 << 20
 # Files and folders of each kind of output.
 _NAMES = {
     "diagnostics": ("diagnostics.csv", "diagnostics.zarr"),

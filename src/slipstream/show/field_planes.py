@@ -174,8 +174,10 @@ def compose_plane(
     return dataclasses.replace(first, values=values)
 
 
-# From dark to bright, and to both sides of zero. Both are perceptually uniform.
-INTENSITY, DIVERGING = "inferno", "RdBu_r"
+# From dark to bright; perceptually uniform.
+INTENSITY = "inferno"
+# To both sides of zero; perceptually uniform.
+DIVERGING = "RdBu_r"
 # The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
 # overshoot, makes of a positive field.
 _BOTH_SIGNS = 0.05

@@ -33,9 +33,16 @@ _GREYS = 32
 # The number of points without a value.
 _NOTHING = _COLOURS + 24
 # Pixels of the longer side of a frame, at least and at most, where none are asked for.
-_SMALLEST, _LARGEST = 640, 1080
-# Pixels at 100 dots an inch: left, right, above and below the plane; the bar, and its distance.
-_MARGINS, _BAR, _GAP, _DOTS = (70, 112, 34, 54), 16, 12, 100
+_SMALLEST = 640
+_LARGEST = 1080
+# Pixels to the left, to the right, above and below the plane.
+_MARGINS = (70, 112, 34, 54)
+# Pixels of the width of the colour bar.
+_BAR = 16
+# Pixels between the plane and the bar.
+_GAP = 12
+# Dots per inch.
+_DOTS = 100
 
 
 def check_movie(kind: str, where: str) -> None:

@@ -44,7 +44,9 @@ from slipstream.show.run_pictures import (
 )
 from slipstream.show.stored_run import StoredRun, average_of_spectrum
 
-_MOST_RUNS, _COMPARISON = 24, "comparison.html"
+# Runs on one page, at most.
+_MOST_RUNS = 24
+_COMPARISON = "comparison.html"
 # Inches: 86 mm, a column of most journals.
 _COLUMN_WIDTH = 3.386
 _COLUMN_STYLE = {
@@ -59,8 +61,10 @@ _COLUMN_STYLE = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
 }
-# Curves against time in a column of a journal, and on a page.
-_MOST_IN_COLUMN, _MOST_PANELS = 2, 6
+# Curves against time in a column of a journal, at most.
+_MOST_IN_COLUMN = 2
+# Curves against time on a page, at most.
+_MOST_PANELS = 6
 # Keys that label a run, at most.
 _MOST_KEYS = 3
 # What differs between runs without being their subject.

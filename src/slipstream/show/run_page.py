@@ -132,8 +132,10 @@ def preformatted(text: str) -> str:
 
 # The columns that are checked.
 CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
-# Of the largest wavenumber times the Kolmogorov length: for gradients, and for energies.
-_RESOLVES_GRADIENTS, _RESOLVES = 1.5, 1.0
+# The largest wavenumber times the Kolmogorov length that resolves gradients.
+_RESOLVES_GRADIENTS = 1.5
+# The same product that resolves energies.
+_RESOLVES = 1.0
 _MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
 _MOST_RESIDUAL = 0.05
 
@@ -211,12 +213,18 @@ def _narrow_pores(plane: FieldPlane) -> Check | None:
     return Check("narrow pores", f"{share:.0%}", remark, share > MANY_NARROW)
 
 
-REPORT_NAME, TIMELINE_NAME = "report.html", "timeline.png"
-# A page is to stay small enough to be sent.
-_MOST_PLOTS, _MOST_PICTURE = 1_100_000, 250_000
+REPORT_NAME = "report.html"
+TIMELINE_NAME = "timeline.png"
+# Bytes of all plots, at most: a page is to stay small enough to be sent.
+_MOST_PLOTS = 1_100_000
+# Bytes of a picture, at most.
+_MOST_PICTURE = 250_000
 # Width over height of plots that take a whole row.
 _WIDE = 1.7
-_MOST_SEGMENTS, _MOST_WARNINGS = 30, 20
+# Segments on a page, at most: the last ones.
+_MOST_SEGMENTS = 30
+# Warnings on a page, at most.
+_MOST_WARNINGS = 20
 
 
 def run_page(

@@ -41,7 +41,12 @@ _SHORTEST_SILENCE = 10.0
 # Over how many seconds of watching the speed is taken.
 _WINDOW = 120.0
 
-WAITING, RUNNING, SILENT, KILLED, FAILED = "waiting", "running", "silent", "killed", "failed"
+# Conditions of a run.
+WAITING = "waiting"
+RUNNING = "running"
+SILENT = "silent"
+KILLED = "killed"
+FAILED = "failed"
 # How a segment ended: the words for a line; for a page, whether all is well, and its words.
 ENDINGS = {
     "end": ("ended", "good", "finished: end time reached"),
@@ -274,7 +279,12 @@ _MAIN = (
     "error_max",
 )
 _NO_SERIES = ("step", "time")
-_ROWS, _WARNINGS, _NARROWEST = 8, 3, 10
+# Diagnostics that are shown, at most.
+_ROWS = 8
+# Warnings that are shown: the last ones.
+_WARNINGS = 3
+# Characters of a bar or a curve, at least.
+_NARROWEST = 10
 
 
 def watch(

@@ -15,9 +15,11 @@ from slipstream.engine.errors import InputError
 _WINDOW = 4.0
 # A record of fewer correlation times is warned of: its error is too small at times.
 FEWEST_CORRELATION_TIMES = 20
-# Two errors of autoregressive records of any length then hold the true mean as often as is said
-# in docs/howto/averages.md, or a warning is given; tests/unit/runs/test_time_averages.py.
-_WIDENING, _LARGEST_WIDENING = 10.0, 3.5
+# Two errors of autoregressive records of any length, widened by these two, then hold the true mean
+# as often as is said in docs/howto/averages.md, or a warning is given;
+# tests/unit/runs/test_time_averages.py.
+_WIDENING = 10.0
+_LARGEST_WIDENING = 3.5
 # Most cells of equal duration over which a record is averaged: lags are multiples of a cell.
 _MOST_CELLS = 8192
 _MOST_SPIN_UP_CELLS = 400
@@ -362,8 +364,10 @@ def _end_of_spin_up(
 # Numbers of a running average, apart from its arrays, in this order.
 _NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
 _ARRAYS = ("mean", "square", "batch", "between")
-# An error from fewer batches, or from batches of fewer correlation times, is not to be trusted.
-_FEWEST_BATCHES, _SHORTEST_BATCH = 8, 6.0
+# An error from fewer batches is not to be trusted.
+_FEWEST_BATCHES = 8
+# An error from batches of fewer correlation times is not to be trusted.
+_SHORTEST_BATCH = 6.0
 
 
 class RunningAverage:

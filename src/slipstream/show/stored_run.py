@@ -355,7 +355,11 @@ def _last_fields(stored: StoredArrays) -> tuple[float, dict[str, Field]] | None:
 _CHOICES: TypeAdapter[PictureChoice] = TypeAdapter(PictureChoice)
 
 
-_SERIES, _STORE = ".csv", ".zarr"
+# The ending of a series.
+_SERIES = ".csv"
+# The ending of a store.
+_STORE = ".zarr"
+# Names that a message lists, at most.
 _MOST_NAMES = 40
 # The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
 # record does not show that: its own correlation time comes out too small.

@@ -38,19 +38,36 @@ from slipstream.files.durable_files import errors_name, flush_file, flush_folder
 
 PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
 ELEMENT = np.dtype("float64")
-# Bytes of a copy over the bus, and how many of them are timed together.
-_BUFFER, _REPEATED = 256 << 20, 8
-# Bytes of files on a drive, of a request, and how many requests are under way.
-_LEAST_ON_DRIVE, _MOST_ON_DRIVE, _REQUEST, _AT_ONCE = 256 << 20, 4 << 30, 1 << 20, 32
+# Bytes of a copy over the bus.
+_BUFFER = 256 << 20
+# Copies over the bus that are timed together.
+_REPEATED = 8
+# Bytes of files on a drive, at least and at most.
+_LEAST_ON_DRIVE = 256 << 20
+_MOST_ON_DRIVE = 4 << 30
+# Bytes of a request to a drive.
+_REQUEST = 1 << 20
+# Requests to a drive that are under way at the same time.
+_AT_ONCE = 32
 _Piece: TypeAlias = "tuple[OpenFile, int, int]"
-# A timing of exchanges lasts at least so many seconds: less is mostly the start of a loop and its
-# noise. Arrays may take so much of the memory that is free.
-_SHORTEST_TIMING, _MOST_REPEATS, _SHARE_OF_MEMORY = 1.5e-3, 1000, 0.8
-# Bytes of a rank's file, of all files at most as a share of what is free, and of what is read at
-# once; small files of a rank; how often everything is done; and places in a file that are looked at
-# to see whether it is in memory.
-_FILE, _SHARE, _PIECE = 64 << 20, 0.05, 4 << 20
-_SMALL_FILES, _REPETITIONS, _PROBES = 32, 3, 16
+# Seconds that a timing of exchanges lasts at least: a shorter one is mostly the start of a loop and
+# its noise.
+_SHORTEST_TIMING = 1.5e-3
+_MOST_REPEATS = 1000
+# Share of the free memory that arrays may take.
+_SHARE_OF_MEMORY = 0.8
+# Bytes of a rank's file.
+_FILE = 64 << 20
+# Share of the free space that all files take at most.
+_SHARE = 0.05
+# Bytes that are read in one call.
+_PIECE = 4 << 20
+# Small files of a rank.
+_SMALL_FILES = 32
+# How often everything is done.
+_REPETITIONS = 3
+# Places in a file that are looked at to see whether it is in memory.
+_PROBES = 16
 
 
 def copy_bandwidth(
@@ -306,10 +323,8 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
         size = max(_PIECE, int(min(_FILE, _SHARE * free / ranks)) // _PIECE * _PIECE)
         # Nothing makes less of noise.
         content = np.random.default_rng(rank).bytes(size)
-        written_path, read_path = (
-            probe_folder / f"{rank}",
-            probe_folder / f"{(rank + ranks_of_node) % ranks}",
-        )
+        written_path = probe_folder / f"{rank}"
+        read_path = probe_folder / f"{(rank + ranks_of_node) % ranks}"
         writing, reading, were_read = [], [], True
         for _ in range(_REPETITIONS):
             on_every_rank(comm, lambda: written_path.unlink(missing_ok=True))

@@ -225,12 +225,15 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     )
 
 
-# Voxels of an image that is read as a whole, and of a part whose pores are counted.
-_WHOLE, _COUNTED = 1 << 27, 1 << 27
-# Samples that are alike everywhere, so that a smaller one tells all of a larger one: its edge, in
-# voxels or at least in radii.
+# Voxels of an image that is read as a whole, at most.
+_WHOLE = 1 << 27
+# Voxels of a part whose pores are counted.
+_COUNTED = 1 << 27
+# Samples that are alike everywhere, so that a smaller one represents a larger one.
 _ALIKE = ("random-pack", "sandstone")
-_EDGE, _EDGE_IN_RADII = 256, 16
+# The edge of the smaller sample: voxels, or at least radii.
+_EDGE = 256
+_EDGE_IN_RADII = 16
 # Ranks whose links are counted, besides the rank with most sites.
 _SOME = 8
 

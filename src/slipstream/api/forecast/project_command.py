@@ -219,8 +219,10 @@ def _steps(case: Case) -> int | None:
     return None if step is None else math.ceil(case.time.end / step)
 
 
-# By which fraction a forecast may miss a published figure and still count as right, or as good.
-_TOLERANCE, _GOOD = 0.3, 0.2
+# The fraction by which a forecast may miss a published figure and still count as right.
+_TOLERANCE = 0.3
+# The fraction by which it may miss the figure and still count as good.
+_GOOD = 0.2
 _MOST_NODES = 1_000_000
 # Columns of a table at most.
 _WIDEST = 200

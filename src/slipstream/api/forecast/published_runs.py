@@ -40,7 +40,7 @@ NOT_COMPARED = (
     " be forecast without the rates of JaguarPF, Hopper, Lens and Yona",
     "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs, and the text speed-ups"
     " over cores that are not described; times of whole steps are in pictures",
-    "Robertsén et al. (2017): scaling beyond what is above, and layouts, are in pictures",
+    "Robertsén et al. (2017): further scaling, and layouts, are in pictures",
 )
 
 # Nodes, points along an axis, seconds by variant.
@@ -50,17 +50,19 @@ _TIME_STEPS = (
     (1024, 12288, (13.63, 12.62, 10.14)),
     (3072, 18432, (25.44, 22.30, 14.24)),
 )
-# Ranks a node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
+# Ranks per node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
 _VARIANTS = ((6, False), (2, False), (2, True))
 _TRANSFORM_PAIRS = ((2, 1536, 2.39), (16, 3072, 3.30), (128, 6144, 5.26), (1024, 12288, 4.30))
-# The same with six pencils a slab: each travels while the next is transformed. The slide
+# The same with six pencils per slab: each travels while the next is transformed. The slide
 # does not give the ranks of a node: six are taken, as in the table before.
 _ASYNCHRONOUS_PAIRS = ((4, 3072, 10.14), (32, 6144, 13.53))
 _ASYNCHRONOUS_PENCILS = 6
 # Second order, of two substages with three transforms one way and five the other.
 _TRANSFORMS_OF_STEP = 16
-# In so many pencils a slab goes through a GPU; it needs more at the largest size.
-_PENCILS, _PENCILS_AT_MOST = 3, {18432: 4}
+# Pencils in which a slab goes through a GPU.
+_PENCILS = 3
+# Points along an axis at which a slab needs more pencils, and their number.
+_PENCILS_AT_MOST = {18432: 4}
 _SINGLE = 4
 # Real transforms of each of the two substages of GHOST's step. The paper's text has, of one node,
 # the seconds of FFTs and transposes on four GPUs (512^3, Boussinesq), and of copies and of messages
@@ -76,13 +78,17 @@ _GHOST_STRONG = (
     ("1024^2 x 256, 1 to 8 nodes", 1024 * 1024 * 256, 1, 8, 100.0),
     ("2048^2 x 512, 2 to 16 nodes", 2048 * 2048 * 512, 2, 16, 84.0),
 )
-# SummitDev beside Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s), NVLink
+# SummitDev relative to Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s), NVLink
 # to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1 and 2).
 # Its nodes are IBM's S822LC (Redpaper REDP-5405): two NVLinks of 20 GB/s between a GPU and its CPU.
 _OF_SUMMIT = {"memory": 732 / 900, "bus": 40 / 50, "host": 230 / 340, "network": 1 / 2}
 
-# Of Titan: the sandstone's porosity, directions that cross a face of a part, and neighbours.
-_POROSITY, _CROSSING, _NEIGHBOURS = 0.13, 5, 18
+# Titan: porosity of the sandstone.
+_POROSITY = 0.13
+# Titan: directions that cross a face of a part.
+_CROSSING = 5
+# Titan: neighbours of a part.
+_NEIGHBOURS = 18
 # Nodes, image, voxels, how populations move, whether that overlaps, and the rate.
 _LATTICE_RATES = (
     (1024, "4096^3", (4096, 4096, 4096), "two-lattice", True, 286.4),

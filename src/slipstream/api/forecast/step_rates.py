@@ -78,12 +78,18 @@ _KEYS: dict[Family, tuple[str, str]] = {
     "lattice": ("lattice_share", "lattice_cached_gb_per_s"),
     "advection": ("advection_share", "advection_cached_gb_per_s"),
 }
-# Runs before any is timed, at most, since a step that takes little times its first ones itself;
-# seconds for which each is repeated, and how often they take turns.
-_UNTIMED, _SECONDS, _TURNS = 12, 0.01, 3
-# Rates and starts are found in turn. Starts leave at least such a share of a step to its passes,
-# and steps that differ by less in what they miss say nothing of caches.
-_ROUNDS, _LEAST, _DIFFER = 8, 0.05, 0.2
+# Runs before the first that is timed, at most: a short step times its first ones itself.
+_UNTIMED = 12
+# Seconds for which each step is repeated.
+_SECONDS = 0.01
+# How often the steps take turns.
+_TURNS = 3
+# Rounds in which rates and starts are found in turn.
+_ROUNDS = 8
+# The share of a step that starts leave to its passes, at least.
+_LEAST = 0.05
+# Steps whose shares of missed bytes differ by less say nothing of caches.
+_DIFFER = 0.2
 
 
 def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
@@ -271,8 +277,10 @@ def _case(family: Family, points: int) -> Case:
 
 
 _REPETITIONS = 5
-# Rates that are medians of some rounds, and the factor by which rounds may differ.
-_REPEATS, _STEADY = 3, 1.5
+# Rounds of a measurement, whose median is the rate.
+_REPEATS = 3
+# The factor by which rounds may differ.
+_STEADY = 1.5
 # Bytes of each of two arrays that copies take.
 _COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
 # Messages: of an exchange within a node, and to other nodes.
@@ -383,8 +391,8 @@ class _Steady:
         measured = sorted(measure() for _ in range(_REPEATS))
         if measured[-1] > _STEADY * measured[0]:
             self.doubts.append(
-                f"{name} varied from {measured[0]:.3g} to {measured[-1]:.3g} in {_REPEATS} rounds, of"
-                " which the median is taken: measure again where nothing else runs"
+                f"{name} varied from {measured[0]:.3g} to {measured[-1]:.3g} in {_REPEATS} rounds,"
+                " of which the median is taken: measure again where nothing else runs"
             )
         return measured[_REPEATS // 2]
 
