@@ -641,8 +641,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
         Collective where the state is another one than when they were last read.
 
-        The energy sums over all fields, scalars included; where there are several, each has an
-        entry of its own, such as ``"velocity_energy"``.
+        The energy sums over all fields, scalars included; where there are several, each has its
+        own entry, such as ``"velocity_energy"``.
         """
         self._ready()
         state = self._state_mark()

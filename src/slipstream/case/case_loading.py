@@ -289,7 +289,9 @@ def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError(f"{path}: cannot be read as a case: {reason}") from error
     if len(text) > _MOST_LETTERS:
-        raise InputError(f"{path}: has more than {_MOST_LETTERS} letters, which no case needs")
+        raise InputError(
+            f"{path}: has more than {_MOST_LETTERS} letters, which no case needs; use a case"
+        )
     return _with_file_of_model(_tables(text, str(path)), path.parent), text
 
 
@@ -344,7 +346,7 @@ def parse_stored_case(text: str, case: Case, source: str) -> Case:
     if data.get("solver") != case.solver:
         raise InputError(
             f"{source} is of solver {shown(data.get('solver'))}, this case of {case.solver!r}; "
-            "both must be the same"
+            "use a case of the same solver"
         )
     return validate_case(case.with_own_code(data, source), source=source)
 
@@ -464,7 +466,9 @@ def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
     if isinstance(entry, dict) and (numbered is None or int(numbered[2]) == 1):
         return entry
     if not isinstance(entry, list) or not all(isinstance(item, dict) for item in entry):
-        raise InputError(f"--set {key}: {part!r} is no table")
+        raise InputError(
+            f"--set {key}: {part!r} is no table; use a key of a table, such as grid.points"
+        )
     number = int(numbered[2]) if numbered else 1
     if (numbered is None and len(entry) > 1) or not 1 <= number <= len(entry):
         names = ", ".join(f"{part.partition('[')[0]}[{n + 1}]" for n in range(len(entry)))

@@ -159,7 +159,9 @@ def write_template(
         raise InputError(f"{path.parent}: no such folder; make it first")
     family = solver or "spectral"
     if source is not None and model is not None:
-        raise InputError("--from and --model do not go together: a case has a model already")
+        raise InputError(
+            "--from and --model do not go together: a case has a model already; use one of them"
+        )
     if source is not None:
         values, head = _values_and_head(source)
         family = str(values["solver"])
@@ -168,7 +170,9 @@ def write_template(
     else:
         values = _STARTS[family].values
     if solver not in (None, family):
-        raise InputError(f"--solver: {source or model} is of solver {family!r}, not {solver!r}")
+        raise InputError(
+            f"--solver: {source or model} is of solver {family!r}, not {solver!r}; use {family}"
+        )
     if source is None:
         head = [f"# A case for Slipstream: {_STARTS[family].what}."]
     case = SOLVERS[family]
@@ -189,7 +193,7 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
         raise InputError(f"{source}: solver: accepted: {', '.join(SOLVERS)}")
     for name, table in tables.items():
         if name not in ("solver", "title") and not as_tables(table):
-            raise InputError(f"{source}: {name} must be a table")
+            raise InputError(f"{source}: {name} must be a table; use [{name}]")
     head = []
     for line in text.splitlines():
         # What follows an empty one is the template's, in a copy of a copy.

@@ -97,8 +97,8 @@ class Processor(Table):
     def missed(self, working_set: float | None) -> float:
         """Return which share of what a step moves comes from beyond the caches, by its arrays.
 
-        It is that of a copy: the time that it takes more than the fastest, as a share of what a
-        large one takes more.
+        It is the share of a copy of such arrays: the time that it takes more than the fastest copy,
+        as a share of the time that a large one takes more.
         """
         if not self.cache_mib or working_set is None or working_set >= self.cache_mib[-1] * 2**20:
             return 1.0
@@ -112,8 +112,8 @@ class Processor(Table):
     ) -> float:
         """Return how long the passes of a family take to move so much, of arrays so large.
 
-        Arithmetic takes its time in any case, and what comes from beyond the caches adds to it;
-        `work` is what would move if no pass took several steps at once.
+        Arithmetic takes its time in any case, and data from beyond the caches adds to it; `work` is
+        the traffic if no pass took several steps together.
         """
         beyond = 1 / (1e9 * self.copy_gb_per_s * self.share(family))
         rate = self.cached(family)
@@ -201,9 +201,9 @@ class Network(Table):
         What a node sends while all exchange with all, by the size of a message; straight lines of
         logarithms in between, and beyond the smallest message.
     bisection_gb_per_s, bisection_nodes : float and int, or None
-        What the two halves of so many nodes send each other, both ways added, where that is less
-        than what their nodes could send: in a torus it grows with the number of nodes to the power
-        of 2/3.
+        What the two halves of `bisection_nodes` nodes send each other, both ways added, where that
+        is less than what their nodes could send: in a torus it grows with the number of nodes to
+        the power of 2/3.
     """
 
     latency_us: Annotated[float, Field(ge=0)]
@@ -224,13 +224,13 @@ class Network(Table):
         return self
 
     def bisection(self, nodes: int) -> float:
-        """Return the bytes per second between the halves of so many nodes; infinite if unknown."""
+        """Return the bytes per second between the halves of the nodes; infinite if unknown."""
         if self.bisection_gb_per_s is None or self.bisection_nodes is None:
             return math.inf
         return 1e9 * self.bisection_gb_per_s * math.pow(nodes / self.bisection_nodes, 2 / 3)
 
     def rate(self, message: float) -> float:
-        """Return the bytes per second that a node sends in messages of so many bytes."""
+        """Return the bytes per second that a node sends in messages of a size."""
         sizes, rates = np.log(self.message_bytes), np.log(self.node_gb_per_s)
         size = math.log(max(message, 1.0))
         if size < sizes[0] and len(sizes) > 1:
@@ -275,7 +275,7 @@ class Machine(Table):
     sources : tuple of str
         Where the figures come from.
     devices_per_node : int
-        Number of devices, and thus of ranks, of a node.
+        Number of devices, and thus of ranks, per node.
     device, bus, node, network, storage
         Rates: see `Processor`, `Bus`, `Node`, `Network`, which a single node has none of, and
         `Storage`, which may be unknown.
@@ -291,7 +291,7 @@ class Machine(Table):
     storage: Storage | None = None
 
     def write_rate(self, nodes: int) -> float | None:
-        """Return the bytes per second that so many nodes write to files; None if not known."""
+        """Return the bytes per second that nodes write together to files; None if unknown."""
         if self.storage is None:
             return None
         of_node = self.storage.node_write_gb_per_s

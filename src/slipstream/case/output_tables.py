@@ -310,7 +310,7 @@ class AveragesOutput(FieldsOutput):
     @model_validator(mode="after")
     def _suits_averages(self) -> Self:
         if self.times is not None:
-            raise ValueError("averages have an interval, no times")
+            raise ValueError("averages have an interval, no times; use interval")
         if self.batch is not None and self.batch < 2 * self.period * (1 - 1e-9):
             what = "interval" if self.phases == 1 else "period, phases * interval,"
             raise ValueError(

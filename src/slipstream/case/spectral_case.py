@@ -379,13 +379,15 @@ class Forcing(Table):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if (self.formula is not None) != (self.kind == "formula"):
-            raise ValueError("'formula' goes with kind = \"formula\", and only with that")
+            raise ValueError(
+                "'formula' goes with kind = \"formula\", and only with that; use both or neither"
+            )
         if self.kind == "mean-flow" and self.velocity is None:
             raise ValueError("kind = 'mean-flow' needs a 'velocity'")
         accepted = ("field", *FORCING_KEYS[self.kind])
         check_belongs(self, "kind", accepted, sorted(self.model_fields_set - {"kind"}))
         if self.shells is not None and not 1 <= self.shells[0] <= self.shells[1]:
-            raise ValueError("'shells' are the first, at least 1, and the last")
+            raise ValueError("'shells' are the first, at least 1, and the last; use such as [1, 2]")
         if self.kind == "linear" and (self.rate is None) == (self.injection is None):
             raise ValueError("kind = 'linear' needs either 'rate' or 'injection'")
         if self.kind == "ornstein-uhlenbeck" and not self.correlation_time:
@@ -450,10 +452,13 @@ class SpectralTime(Time):
     def _one_way_to_step(self) -> Self:
         if self.step is not None and self.cfl is not None:
             raise ValueError(
-                "exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, both given"
+                "exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, both given;"
+                " use one of them"
             )
         if self.max_step is not None and self.cfl is None:
-            raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
+            raise ValueError(
+                "'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'; use 'cfl'"
+            )
         return self
 
 
@@ -719,7 +724,7 @@ class SpectralCase(Case):
         if held and not self.bodies:
             raise ValueError(
                 "forcing.kind = 'mean-flow' goes with [[bodies]]: without, an initial mean flow"
-                " stays"
+                " stays; use bodies, or leave out this forcing"
             )
         if len(held) > 1:
             raise ValueError("forcing.kind = 'mean-flow' is there twice; accepted: once")

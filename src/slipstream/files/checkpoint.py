@@ -578,7 +578,7 @@ def remove_partial(checkpoints: Path) -> None:
 
 
 def set_aside_later(folder: Path, step: int) -> None:
-    """Rename the damaged states that are later than the one at `step`."""
+    """Rename the damaged states after `step`."""
     checkpoints = folder / CHECKPOINTS_NAME
     for path in generations(checkpoints) if checkpoints.is_dir() else []:
         if int(path.stem.partition("-")[0]) > step:

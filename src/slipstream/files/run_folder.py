@@ -521,7 +521,7 @@ class EarlierSegments:
     warnings: tuple[str, ...] = ()
 
     def changes(self, case: Case) -> list[str]:
-        """Return what another case changes, for people, each ``key: before -> now``."""
+        """Return the changes that another case makes, for people, each ``key: before -> now``."""
         return [text_of(key, *values) for key, values in differences(self.case, case).items()]
 
 

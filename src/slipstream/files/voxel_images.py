@@ -88,7 +88,7 @@ class PoreRule:
         return self != PoreRule()
 
     def text(self, pore_value: float | None) -> str:
-        """Return which values are pore, for people; without a rule the only one `found` but 0."""
+        """Return the values that are pore, for people; without a rule the only one but 0."""
         if self.values:
             listed = ", ".join(map(str, self.values))
             return f"value{'s' * (len(self.values) > 1)} {listed}"

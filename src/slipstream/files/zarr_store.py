@@ -286,7 +286,7 @@ class FieldStore:
             self._on_first_rank(lambda: self._shorten(self._snapshots))
 
     def _suits(self, field: Field) -> bool:
-        """Return whether an array that is there is of the points of a field."""
+        """Return whether the stored array has the points of this field."""
         array = self._arrays.get(field.name)
         if array is None:
             return True
@@ -353,7 +353,7 @@ class FieldStore:
         self._on_first_rank(lambda: self._create_array(field, snapshots, layout))
 
     def _boxes(self, field: Field) -> tuple[Box, ...]:
-        """Return the box of a field on each rank. Collective."""
+        """Return the boxes of all ranks of a field. Collective."""
         box = Box(field.offset, tuple(map(sum, zip(field.offset, field.data.shape, strict=True))))
         return (box,) if self._comm is None else tuple(self._comm.allgather(box))
 

@@ -88,7 +88,7 @@ class WriteQueue:
         fields: Iterable[Field] = (),
         then: Callable[[], None] = _nothing,
     ) -> Future[None]:
-        """Let a function write fields, which are made here one by one; return what waits for it.
+        """Write fields, which are made here one by one, by a function; return its future.
 
         Their memory must not be used for anything else later. Where it is done, `then` is called by
         the thread that calls this: now, or in a later call.
@@ -474,7 +474,7 @@ class OutputWriter:
         return self._folder / OUTPUTS_NAME
 
     def _writers(self, step_size: float) -> dict[str, Callable[[], None]]:
-        """Return what writes each kind of output, in the order in which it is written."""
+        """Return the function that writes each kind of output, in order of writing."""
         return {
             "diagnostics": lambda: self._write_diagnostics(step_size),
             "spectra": self._write_spectra,
@@ -706,7 +706,7 @@ def _how_often(interval: float | None, length: float) -> int:
 
 
 def files_warning(files: int) -> str:
-    """Return the warning about a run that makes so many files; an empty one about few files."""
+    """Return the warning about the number of a run's files; an empty one if they are few."""
     if files <= MANY_FILES:
         return ""
     return (

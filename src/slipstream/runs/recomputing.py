@@ -73,7 +73,7 @@ class StepTable:
         return dict(zip(self.step[known].tolist(), self.digest[known].astype(int), strict=True))
 
     def size_after(self, step: int) -> float:
-        """Return the size of the step that leads on from a step."""
+        """Return the size of the step after this one."""
         return float(self.size[np.searchsorted(self.step, step, side="right")])
 
     def step_at(self, time: float, at_once: int) -> tuple[int, float]:
@@ -129,7 +129,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether a state has its recorded digest: its step, and that of the digest before."""
+    """Whether a state has its recorded digest: its step, and the step of the digest before."""
 
     before: int
     step: int
@@ -149,7 +149,7 @@ class Recomputation:
     step : int
         The last whole step.
     time : float or None
-        The time to reach from there by a shorter step; None if it is that of the step.
+        The time to reach from there by a shorter step; None if the step ends there.
     steps : int
         Number of steps to take.
     seconds : float
@@ -174,13 +174,13 @@ class Recomputation:
         return digests
 
     def text(self) -> str:
-        """Return what it takes, for people."""
+        """Return the steps and seconds of the computation, for people."""
         about = "" if math.isnan(self.seconds) else f": about {duration(self.seconds)}"
         how = ", by the record of the run" if about else ""
         return f"{counted(self.steps, 'step')} from {self.origin.text()}{about}{how}"
 
     def overrides(self) -> list[str]:
-        """Return what to change of the case of the origin, each ``section.key=value``."""
+        """Return the changes to the case of the origin, each ``section.key=value``."""
         if self.origin.path is None:
             return []
         return [f"initial.restart={toml_value(str(self.origin.path))}"]
@@ -191,7 +191,7 @@ class Recomputation:
         return parse_case_of_run(self.origin.case, [*self.overrides(), *settings], source)
 
     def walk(self, simulation: Simulation) -> Iterator[None]:
-        """Advance a simulation that is prepared at the origin; stop at each step, and at first.
+        """Advance a simulation that is prepared at the origin; stop after every step, and at first.
 
         Collective.
         """
@@ -237,7 +237,7 @@ def recomputation(
     time: float | None = None,
     step: int | None = None,
 ) -> Recomputation:
-    """Return how the state of a run at a time, or after a step, is computed again; only reads.
+    """Return the plan that computes a state of a run again, by time or step; only reads.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def recomputation(
 
 
 class History:
-    """What a run's folder says of its steps, settings and states."""
+    """The steps, settings and states of a run, by its folder."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -308,7 +308,7 @@ class History:
     def plan(
         self, step: int, time: float | None = None, wanted: Origin | None = None
     ) -> Recomputation:
-        """Return how the state after a step, or at a time after it, is computed again.
+        """Return the plan that computes the state after a step, or at a time after it.
 
         It begins at the nearest origin that leads there, or at the requested one.
         """
@@ -397,7 +397,7 @@ class History:
         return total
 
     def segment_at(self, step: int) -> Segment:
-        """Return the segment that took the step that leads to a step."""
+        """Return the segment that took this step."""
         before = [one for one in self.segments if one.from_step < step]
         return before[-1] if before else self.segments[0]
 
@@ -435,7 +435,7 @@ def compare_digests(
         if comparison is not None and not comparison.is_same and not text:
             text = f"{plan.origin.text()}: is not as the run had it, by its digest"
             if comparison.step > plan.origin.step:
-                text = "the digest deviates from that of the run between steps"
+                text = "the digest deviates from the record of the run between steps"
                 text += f" {comparison.before} and {comparison.step}"
         after_step()
     return text
@@ -534,7 +534,7 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
     history = History(folder)
     table, digests = history.table, sorted(history.table.digests)
     if not digests:
-        raise InputError(f"{folder.path}: has no digests (output.digest_steps)")
+        raise InputError(f"{folder.path}: has no digests; use output.digest_steps in the run")
     begin, end = float(table.time[0]), float(table.time[-1])
     first = None
     if since is not None:
@@ -551,7 +551,10 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
         first = min(states, default=min(origins, default=0))
     begins = max((step for step in origins if step <= first), default=None)
     if begins is None:
-        raise InputError(f"{folder.path}: no state before step {first} is left")
+        raise InputError(
+            f"{folder.path}: no state before step {first} is left; use a later time, or"
+            " output.keep_checkpoints in the run"
+        )
     chosen = [origins[step] for step in sorted(origins) if step >= begins]
     ends = [*(origin.step for origin in chosen[1:]), last]
     return [_part(history, *pair) for pair in zip(chosen, ends, strict=True)]
@@ -677,7 +680,7 @@ def _processor(device: str) -> str:
 
 
 def _other_software(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Return what may have changed the bits, apart from a defect."""
+    """Return the changes of software that may have changed the bits, without a defect."""
     differences: dict[str, None] = {}
     for segment in segments:
         for name, there, here in (

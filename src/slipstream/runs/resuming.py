@@ -50,7 +50,7 @@ _MOST_DIFFERENCES = 8
 
 
 def output_mark(folder: str | Path) -> tuple[int, str] | None:
-    """Return what tells a folder with its last state from all others; None without a state."""
+    """Return the mark of a folder with its last state, unlike all others; None without a state."""
     with contextlib.suppress(InputError):
         entered = RunFolder(folder)
         inode = os.stat(entered.path).st_ino
@@ -59,7 +59,7 @@ def output_mark(folder: str | Path) -> tuple[int, str] | None:
 
 
 def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
-    """Return what a simulation continues with that has written into a folder before."""
+    """Return the part of a run that is done, for a simulation that wrote into the folder before."""
     path, said = next(claimed.manifests())
     kept = claimed.kept_output(said.seals, claimed.recorded())
     warnings = [
@@ -186,7 +186,11 @@ def _check_writable(run: RunFolder) -> None:
     path = run.path
     if not run.states() and not run.has(REPLACED_NAME):
         there = run.has(CASE_NAME)
-        case = f"; run its case again, as {path / CASE_NAME} has it" if there else ""
+        case = (
+            f"; run its case again, as {path / CASE_NAME} has it"
+            if there
+            else "; use the folder of a run"
+        )
         raise InputError(f"{path}: holds no state of a run to continue from{case}")
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(
@@ -254,7 +258,7 @@ class _Reading:
     # -- the case ------------------------------------------------------------------------------
 
     def _case_text(self, is_given: bool) -> str:
-        """Return the case that the run has now, if it is one with that of the state."""
+        """Return the present case of the run, if it agrees with the case of the state."""
         state = self._state
         try:
             text = self._folder.own_case()
@@ -283,7 +287,7 @@ class _Reading:
         return text if changed is tables else to_toml(changed)
 
     def _differences(self, before: str, after: str) -> dict[str, str]:
-        """Return what differs between two cases, but for what a program has changed."""
+        """Return the differences between two cases, without changes by a program."""
 
         def tables(text: str) -> dict[str, Any]:
             with contextlib.suppress(ValueError, RecursionError):
@@ -367,7 +371,7 @@ class _Reading:
             raise AtItsEnd(how_to_lengthen(self.case, *place, why))
 
     def _is_finished_at(self, step: int) -> bool:
-        """Return whether the run has ended by itself at a step, and is asked for nothing else."""
+        """Return whether the run ended by itself at this step, and is asked for nothing else."""
         last = self._record.segments[-1] if self._record.segments else Segment()
         is_there = last.ended_by == "finished" and last.to_step == step
         return is_there and solve_the_same(self._before, self.case)

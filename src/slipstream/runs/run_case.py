@@ -71,7 +71,7 @@ class AtItsEnd(SlipstreamError):
 
 @dataclass
 class _Effort:
-    """What the run has cost so far; times in seconds."""
+    """The cost of the run so far; times in seconds."""
 
     began: float = field(default_factory=clock.perf_counter)
     starting: float = 0.0
@@ -353,7 +353,7 @@ class _CaseRun:
         if not (0 < done < 1 and loop.steps):
             return text
         left = duration(elapsed * (1 - done) / done)
-        return f"{text}, {quantity(elapsed / loop.steps, 's')} a step, about {left} left"
+        return f"{text}, {quantity(elapsed / loop.steps, 's')} per step, about {left} left"
 
     def _note_state(self, loop: TimeLoop, step: int, time: float) -> None:
         simulation = self._simulation
@@ -485,7 +485,7 @@ def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int 
 
 
 def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
-    """Return what ended a run; nothing if its time was over."""
+    """Return the reason that ended a run; nothing if its time was over."""
     if simulation.finished:
         return simulation.finished
     if loop.is_at_end():
@@ -494,7 +494,7 @@ def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
 
 
 def _ended_by(simulation: Simulation, loop: TimeLoop) -> EndedBy:
-    """Return what ended a run, for its record."""
+    """Return the reason that ended a run, for its record."""
     if simulation.finished:
         return "finished"
     if loop.is_at_end():
@@ -521,7 +521,7 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
 
 
 def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:
-    """Return what to do with a run that is to continue, but has come to its end."""
+    """Return the advice for a run that is to continue, but has ended."""
     most = case.time.max_steps
     if finished:
         reason, change = finished, "--set convergence.tolerance=..., a smaller one"
@@ -532,7 +532,7 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
             reason += f", past time.end = {case.time.end:g}"
     else:
         reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
-    over = f"{folder} has come to its end ({reason}, step {step})"
+    over = f"{folder} has ended ({reason}, step {step})"
     return f"{over}, and nothing is changed; continue with {_resume(folder)} {change}"
 
 

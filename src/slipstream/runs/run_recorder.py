@@ -329,7 +329,7 @@ class RunRecorder:
 
     @property
     def record(self) -> RunRecord:
-        """What is known of the run, on the first rank."""
+        """The record so far, on the first rank."""
         return self._record
 
     @property

@@ -1,4 +1,4 @@
-"""What a run asks of a solver: `Simulation`, from which each family derives its class."""
+"""The interface of a solver to a run: `Simulation`, from which each family derives its class."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Simulation(ABC):
         The Courant number of the last step whose size was looked at, the same on all ranks, where
         steps are of one size; None where it is given, or does not say how large they may be.
     needs_earlier : frozenset of str
-        Diagnostics that compare the state with that of those before: not-a-number at first.
+        Diagnostics that compare the state with an earlier one: not-a-number at first.
     """
 
     # What one timing covers, for the title of its picture.
@@ -237,7 +237,7 @@ class Simulation(ABC):
         }
 
     def _device_facts(self) -> dict[str, Fact]:
-        """Return what computes, and what it needs there. Collective."""
+        """Return the devices that compute, and the memory needed there. Collective."""
         needs = self.memory()
         return {
             "device": Fact([device.name for device, _ in needs]),
@@ -264,7 +264,7 @@ class Simulation(ABC):
         check_memory(self.comm, self.memory())
 
     def prepare(self) -> None:
-        """Allocate all fields, and set the initial state or that of an earlier run. Collective.
+        """Allocate all fields, and set the initial state, or an earlier run's. Collective.
 
         Called again, it starts the simulation over.
 
@@ -288,7 +288,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def _initialise(self) -> None:
-        """Set the initial state, or that of the run to continue from. Collective."""
+        """Set the initial state, or the state of the run to continue from. Collective."""
 
     @property
     def restart(self) -> str | None:
@@ -322,7 +322,7 @@ class Simulation(ABC):
     def advance(self, step_size: float) -> None:
         """Do one time step, or a few that only go together. Collective.
 
-        The size (non-dimensional) is that of `step_size`, or less where the run would otherwise
+        The size (non-dimensional) is `step_size`, or less where the run would otherwise
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
@@ -420,7 +420,7 @@ class Simulation(ABC):
         return self.timer.seconds()
 
     def indicators(self) -> dict[str, Fact]:
-        """Return what shows between two steps how the run goes; costs nothing.
+        """Return facts between two steps that show how the run goes; costs nothing.
 
         "expected end" is the time at which it will be over, if that is not the end of the case.
         """
@@ -460,7 +460,7 @@ class Simulation(ABC):
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
     ) -> PointDensity:
-        """Return what makes the density of points over values, and conditional means.
+        """Return the maker of the density of points over values, and of conditional means.
 
         As `point_values`, it may be asked for before anything is allocated.
         """
@@ -479,7 +479,7 @@ class Simulation(ABC):
         raise NotImplementedError
 
     def point_values(self, of: Any, where: str) -> PointValues:
-        """Return what makes the values of a field or of an expression at the points.
+        """Return the maker of the values of a field or of an expression at the points.
 
         It may be asked for before anything is allocated, but for values only after that; `where`
         is named in messages.
@@ -517,7 +517,7 @@ class Simulation(ABC):
         self.step, self.time, self.changes = kept["step"], kept["time"], list(kept["changes"])
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
-        """Return what the run has found out, and how fast it was. Collective.
+        """Return the results of the run, and its speed. Collective.
 
         `seconds` is the time of this run's `steps` time steps on this rank.
         """

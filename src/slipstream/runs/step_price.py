@@ -1,8 +1,8 @@
-"""What a step moves, and how long that takes on a machine: each part at its own rate.
+"""The traffic of a step, and its time on a machine: each part at its own rate.
 
-All ranks exchange with all at once, so a part is limited by what a device, a node or the network
-lets through. Parts that run at the same time do not hide each other entirely, since a step must
-fill and drain its pipeline and they share memory: half of what is shorter remains. That share fits
+All ranks exchange with all at the same time, so the throughput of a device, a node or the network
+limits a part. Parts that run at the same time do not hide each other entirely, since a step must
+fill and drain its pipeline and they share memory: half of the shorter part remains. That share fits
 the measured steps of two and four H200s, and the published ones of Summit; see docs/scaling.md.
 """
 
@@ -29,7 +29,7 @@ from slipstream.files.stored_arrays import stored_layout
 
 @dataclass(frozen=True)
 class OutputSize:
-    """What one output has: bytes, in so many files."""
+    """The bytes of an output, and its number of files."""
 
     bytes: int
     files: int
@@ -49,7 +49,7 @@ def output_size(
 
 @dataclass(kw_only=True)
 class StepCounts(StepTraffic):
-    """What a rank moves in a step, on average over the steps that take turns.
+    """The traffic of a rank per step, on average over the steps that take turns.
 
     Cores are the devices of a machine without GPUs: `memory_bytes` and `launches` are theirs.
 
@@ -119,7 +119,7 @@ class NotedSteps:
 
 
 def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
-    """Return what noted steps move."""
+    """Return the counts of noted steps."""
     rank_place, steps = noted.place, len(noted.graphs) * noted.steps_of_graph
     counts = StepCounts(
         family=noted.family,
@@ -173,14 +173,14 @@ def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
 
 
 def noting_device(machine: Machine, ranks: int) -> NotingDevice:
-    """Return what stands for the device of a rank, and of its host."""
+    """Return the stand-in for the device of a rank, and for its host."""
     kind = "cpu" if machine.device.kind == "cpu" else "cuda"
     device, host = (room_of_rank(machine, ranks, where) for where in ("device", "host"))
     return NotingDevice(kind, device, host)
 
 
 def room_of_rank(machine: Machine, ranks: int, where: str, devices_of_rank: int = 1) -> float:
-    """Return the bytes of memory that each of so many ranks has, on its "device" or the "host"."""
+    """Return the bytes of memory that a rank has, on its "device" or the "host"."""
     if where == "device":
         return machine.device.memory_gib * 2**30 * devices_of_rank
     return machine.node.memory_gib * 2**30 / min(ranks, machine.devices_per_node // devices_of_rank)
@@ -207,7 +207,7 @@ class StepTime:
     memory, launches, host, bus, in_node, network : float
         The passes over the device's memory; what each operation takes however little it moves;
         passes over the host's memory, by its cores; copies between host and device; exchanges
-        within a node; those between nodes, with their latency and what is relayed for them.
+        within a node; those between nodes, with their latency and the relayed data.
     total : float
         All, with what hides.
     """

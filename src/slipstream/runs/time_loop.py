@@ -191,7 +191,10 @@ def check_hits(key: str, times: Sequence[float], start: float, step_size: float,
     for time in times:
         count = (time - start) / step_size
         if math.isinf(count):
-            raise InputError(f"{key}: {what} {time:.12g} is too far for steps of {step_size:.12g}")
+            raise InputError(
+                f"{key}: {what} {time:.12g} is too far for steps of {step_size:.12g}; use a smaller"
+                " number"
+            )
         if abs(count - round(count)) <= 1e-6 * max(1.0, abs(count) * 1e-3):
             continue
         offset = start if what == "interval" else 0.0
@@ -208,7 +211,7 @@ _REASONS = ("interrupted", "wall", "stopped", "seconds")
 
 
 class Observer(Protocol):
-    """What looks at a simulation between two steps. Collective."""
+    """An observer of a simulation between two steps. Collective."""
 
     def next_time(self, time: float) -> float:
         """Return the next time after this one that adaptive steps are to hit; or infinity."""
@@ -225,7 +228,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a loop ends: at a time, after so many steps, or seconds by the clock, or by itself."""
+    """Limits of a loop, which may also end by itself: a time, steps, or seconds by the clock."""
 
     until: float = math.inf
     steps: int | None = None
@@ -367,7 +370,8 @@ class TimeLoop:
         if simulation.time + step_size <= simulation.time:
             raise RunError(
                 f"the time step shrank to {step_size:.3g} at step {simulation.step},"
-                f" t = {simulation.time:.6g}: the flow has blown up"
+                f" t = {simulation.time:.6g}: the flow has blown up; a smaller time.cfl, or more"
+                " grid.points, may help"
             )
         if not simulation.shortens_steps or self.is_at_end():
             return step_size
@@ -388,7 +392,7 @@ class TimeLoop:
 
 
 def is_reached(end: float, time: float, case: Case) -> bool:
-    """Return whether a time is that of the end of a run, or beyond it."""
+    """Return whether a time is the end of a run, or beyond it."""
     if end == math.inf:
         return False
     # Times are sums of many steps: without a tolerance rounding could ask for one more.

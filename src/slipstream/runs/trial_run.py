@@ -83,7 +83,7 @@ _PLAIN_NAMES = {
 
 @dataclass
 class Trial:
-    """What a short trial has found; times in seconds, the same on all ranks."""
+    """Measurements of a short trial; times in seconds, the same on all ranks."""
 
     start_time: float = 0.0
     first_step: float = math.nan
@@ -108,7 +108,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run will take; times in seconds.
+    """The expected cost of a run; times in seconds.
 
     Attributes
     ----------
@@ -400,7 +400,7 @@ def _memory_free() -> int:
 
 
 def cost_of(case: Case, trial: Trial, pilot: PilotFindings) -> RunCost:
-    """Return what a run takes, from a trial and what its family foresees."""
+    """Return the cost of a run, from a trial and the forecast of its family."""
     left = case.time.end - trial.start_time
     steps, most = pilot.steps, case.time.max_steps
     if steps is None:

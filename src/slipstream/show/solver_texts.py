@@ -17,7 +17,7 @@ from slipstream.engine.text import below, counted, pi_text, quantity
 
 
 class ShownSimulation(Protocol):
-    """What words and pictures ask of a simulation; see `runs.simulation_base.Simulation`."""
+    """The simulation as texts and pictures see it; see `runs.simulation_base.Simulation`."""
 
     case: Any
     step: int

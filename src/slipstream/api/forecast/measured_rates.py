@@ -1,7 +1,7 @@
 """The rates of this machine: copies in memory and over the bus, exchanges between ranks, files.
 
 Benchmarks measure against them, and `calibration` writes them down for forecasts. All ranks measure
-at the same time, so a rate is that of a rank while the others work too.
+at the same time, so a rate is what a rank reaches while the others work too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _FILE = 64 << 20
 _SHARE = 0.05
 # Bytes that are read in one call.
 _PIECE = 4 << 20
-# Small files of a rank.
+# Small files per rank.
 _SMALL_FILES = 32
 # How often everything is done.
 _REPETITIONS = 3
@@ -113,8 +113,8 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
 
     `moved` is what a step reads and writes: both happen together in these shares, in files of about
     as many bytes. Requests are those of a benchmark of drives, large and direct, many under way
-    all the time, each byte once; this knows nothing of tiles. All ranks work at once, each on
-    its own files.
+    all the time, each byte once; this knows nothing of tiles. All ranks work at the same
+    time, each on its own files.
     """
     size = int(min(_MOST_ON_DRIVE, max(_LEAST_ON_DRIVE, sum(moved)))) // _REQUEST * _REQUEST
     files = files_of(memory := home.empty((size,), np.uint8))
@@ -210,7 +210,7 @@ def pattern_plan(pattern: str, rank: int, ranks: int, elements: int) -> Exchange
 class ExchangeTimer:
     """Times exchanges over several transports, side by side. Collective, like its methods.
 
-    InputError says if arrays for messages of so many bytes do not fit into memory.
+    It raises InputError if arrays for messages of this size do not fit into memory.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class ExchangeTimer:
 
 
 def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
-    """Return what runs an action some times."""
+    """Return a function that runs an action `count` times."""
 
     def run() -> None:
         for _ in range(count):
@@ -309,12 +309,12 @@ def _filled(device: Device, array: Array) -> Array:
 
 
 def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, float]:
-    """Return what a node writes and reads, and what a file takes, as `Storage` has it. Collective.
+    """Return the rates of writing and reading of a node, as `Storage` has them. Collective.
 
     Files are written as runs write them: as a whole, under another name, flushed. Ranks read what
     others have written, of another node if there are several, after the system has dropped it from
-    the host's memory; where it does not, the rate of reading is left out. What servers or disks
-    keep in memory of their own cannot be separated from what they store.
+    the host's memory; where it does not, there is no rate of reading. Data in the memory of servers
+    or disks cannot be told from data that they have stored.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     probe_folder = Path(on_first_rank(comm, lambda: _made(folder)))

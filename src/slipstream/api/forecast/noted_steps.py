@@ -64,7 +64,7 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 
 def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCounts:
-    """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
+    """Return the counts of a step of a case on ranks of a machine, on as few nodes as they fill.
 
     That is a step of the first rank, which has most to do. Ranks divide space as they would in a
     run on that machine.
@@ -125,7 +125,7 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
 
 
 def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) -> StepCounts:
-    """Return what a transform of slabs of real points moves on so many ranks of a machine."""
+    """Return the counts of a transform of slabs of real points on ranks of a machine."""
     rank_place = RankPlace(0, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
     transport = noting_transport("auto", rank_place, device)
@@ -134,7 +134,7 @@ def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) 
 
 
 def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:
-    """Return what a rank's step of fields on its device, "cpu" or "gpu", moves in its memory."""
+    """Return the bytes that a rank's step of fields on a "cpu" or "gpu" moves in its memory."""
     traffic = traffic_of_step(
         lambda device, transport: SpectralStep(problem, device, transport).record_step(),
         NotingDevice("cpu" if processor == "cpu" else "cuda"),
@@ -170,7 +170,7 @@ _WHERE = {"gpu": "device", "cpu": "host"}
 
 
 def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepCounts:
-    """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
+    """Return the counts of a step of a case on ranks of a machine, on as few nodes as they fill.
 
     That is a step of the first rank, whose box is the largest. Points of strategies that leave some
     to the CPU are advanced at the rate of the host's memory.
@@ -256,7 +256,7 @@ class _Division:
 
 
 def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], StepCounts]:
-    """Return what counts a step of a case on so many ranks of a machine: the image is read once.
+    """Return the counter of a step of a case, by the number of ranks; it reads the image once.
 
     Where the case leaves the storage open, it is the first candidate for such devices that fits.
 
@@ -342,7 +342,7 @@ def note_lattice(
     device: NotingDevice,
     policy: str,
 ) -> NotedSteps:
-    """Return the pair of steps of a rank."""
+    """Return the pair of steps that a rank takes."""
     exchange = noting_transport(share.transport if share.crossing else "none", rank_place, device)
     sites = _NumberedSites(device, stored_sites(share.sites, storage.group, unit_of(device)))
     units = AlignedUnits(sites, storage, ())
@@ -382,11 +382,11 @@ class _NumberedSites:
 def _lattice_outputs(
     shape: Sequence[int], sites: Sequence[int], storage: Storage
 ) -> dict[str, OutputSize]:
-    """Return the sizes of a snapshot of all fields, and of a state, of so many sites of ranks."""
+    """Return the sizes of a snapshot of all fields, and of a state, by the ranks' sites."""
     item = storage.real.itemsize
     ends = [0, *itertools.accumulate(padded_sizes(sites))]
     parts = [Box((low,), (high,)) for low, high in itertools.pairwise(ends)]
-    # Beside the populations the voxel of each site, and a table of eight numbers for each rank.
+    # Apart from the populations: the voxel of each site, and eight numbers per rank in a table.
     voxels_and_populations = [8, *[storage.values.itemsize] * D3Q19.directions]
     state = output_size((ends[-1],), parts, voxels_and_populations)
     return {
@@ -398,7 +398,7 @@ def _lattice_outputs(
 def _divider(
     case: LatticeCase, domain: Domain, periodic: Sequence[bool], axes: Sequence[int]
 ) -> Callable[[int], _Division]:
-    """Return what divides a domain among so many ranks."""
+    """Return the function that divides a domain among a number of ranks."""
     if math.prod(domain.shape) <= _WHOLE:
         pores = percolating_pores(domain, periodic, axes, case.image.isolated)
         return lambda ranks: _divided(pores, case.run.partition, ranks)
@@ -426,7 +426,7 @@ def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int)
     if porosity is None:
         counted = _inner(boxes[middle])
         porosity = np.count_nonzero(read(counted)) / counted.size
-        likeness = "like the one in the middle, isolated pores included"
+        likeness = "like the box in the middle, isolated pores included"
     remark = (
         "The image is too large to be read: it is divided into equal boxes, and all are taken to be"
         f" {likeness}. Their imbalance is not known."
@@ -457,7 +457,7 @@ def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
 
 
 def _repeated(tile: np.ndarray) -> Read:
-    """Return what reads boxes of a tile and its periodic images."""
+    """Return a function that reads boxes of a tile and its periodic images."""
 
     def read(box: Box) -> np.ndarray:
         indices = (

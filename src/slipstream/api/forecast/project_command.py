@@ -56,13 +56,13 @@ class Forecast:
     Attributes
     ----------
     nodes, ranks : int
-        How many take part; a rank for each device.
+        Nodes and ranks that take part; one rank per device.
     counts, time : StepCounts, StepTime or None
         What a step moves and takes; None if the case cannot run there.
     obstacle : str
         Why not.
     efficiency : float or None
-        Of the devices, beside the first number of nodes on which the case can run.
+        Of the devices, relative to the first number of nodes on which the case can run.
     hours, node_hours : float or None
         To the end of the case, where the number of its steps is known, by the clock, and of all
         nodes; with `output_seconds`.
@@ -105,7 +105,7 @@ def forecast(
     nodes : sequence of int
         Numbers of nodes.
     steps : int, optional
-        Number of steps of the whole run; by default that of a case with a fixed step.
+        Number of steps of the whole run; by default as a case with a fixed step has it.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def forecast(
 def _outputs(
     case: Case, machine: Machine, nodes: int, counts: StepCounts, stepping: float | None
 ) -> dict[str, OutputForecast]:
-    """Return what snapshots and states there are in so many seconds of steps, and how large."""
+    """Return the numbers and sizes of snapshots and states in some seconds of steps."""
     times: Mapping[str, int] = {}
     if stepping is not None:
         times = counts_until(case, case.time.end)
@@ -195,7 +195,7 @@ def _writing(outputs: Mapping[str, OutputForecast]) -> float | None:
 
 
 def step_counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
-    """Return what counts a step of a case on so many ranks."""
+    """Return the counter of a step of a case, by the number of ranks."""
     if isinstance(case, SpectralCase):
         return lambda ranks: spectral_counts(case, machine, ranks)
     if isinstance(case, AdvectionCase):
@@ -226,7 +226,7 @@ _GOOD = 0.2
 _MOST_NODES = 1_000_000
 # Columns of a table at most.
 _WIDEST = 200
-# Parts of a step, as headings and labels.
+# Headings and labels of the parts of a step.
 _PARTS = {
     "total": "step",
     "memory": "memory",
@@ -261,7 +261,7 @@ def print_forecast(
 ) -> None:
     """Print the forecast of a case, and record and draw it where asked.
 
-    Of each node so many `devices` take part, by default all.
+    On each node `devices` of the devices take part, by default all.
     """
     _check_files(record, picture)
     described = load_machine(machine)

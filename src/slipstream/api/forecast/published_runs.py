@@ -78,9 +78,10 @@ _GHOST_STRONG = (
     ("1024^2 x 256, 1 to 8 nodes", 1024 * 1024 * 256, 1, 8, 100.0),
     ("2048^2 x 512, 2 to 16 nodes", 2048 * 2048 * 512, 2, 16, 84.0),
 )
-# SummitDev relative to Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s), NVLink
-# to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1 and 2).
-# Its nodes are IBM's S822LC (Redpaper REDP-5405): two NVLinks of 20 GB/s between a GPU and its CPU.
+# SummitDev relative to Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s),
+# NVLink to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1
+# and 2). SummitDev's nodes are IBM's S822LC (Redpaper REDP-5405): two NVLinks of 20 GB/s between a
+# GPU and its CPU.
 _OF_SUMMIT = {"memory": 732 / 900, "bus": 40 / 50, "host": 230 / 340, "network": 1 / 2}
 
 # Titan: porosity of the sandstone.
@@ -113,8 +114,8 @@ class Comparison:
     published, forecast : float
         The figures.
     known : {"fitted", "seen", "held out"}
-        Whether constants of the machine were fitted to what is published, or chosen by who had
-        seen it.
+        Whether constants of the machine were fitted to the published figures, or chosen by
+        someone who had seen them.
     """
 
     table: str
@@ -171,7 +172,7 @@ def _asynchronous_pairs(summit: Machine) -> Iterator[Comparison]:
 
 
 def _summitdev(summit: Machine) -> Machine:
-    """Return SummitDev: Summit with four GPUs a node, its rates as those of specifications are."""
+    """Return SummitDev: Summit with four GPUs per node, and rates scaled by specifications."""
     device, bus, network = summit.device, summit.bus, cast(Network, summit.network)
     ratios = _OF_SUMMIT
     rates = {"copy_gb_per_s": device.copy_gb_per_s * ratios["memory"]}
@@ -192,7 +193,7 @@ def _summitdev(summit: Machine) -> Machine:
 
 
 def _ghost(summitdev: Machine) -> Iterator[Comparison]:
-    """Compare transforms of slabs on the host, which streams take to a GPU for each rank."""
+    """Compare transforms of slabs on the host, which streams take to one GPU per rank."""
 
     def step(points: int, nodes: int, ranks: int, model: str) -> StepTime:
         number = 2 * GHOST_TRANSFORMS[model]
@@ -216,9 +217,9 @@ def _transforms(
     devices: int | None = None,
     is_from_host: bool = False,
 ) -> StepCounts:
-    """Count what one of a node's ranks moves in transforms of slabs that are on the host.
+    """Count the data that a rank moves in transforms of slabs on the host.
 
-    Each rank has so many devices, of six a node if not given.
+    Each rank has `devices` GPUs, by default its share of the six per node.
     """
     devices, all_ranks = devices or 6 // ranks, nodes * ranks
     field = _SINGLE * points / all_ranks
@@ -275,7 +276,7 @@ def _lattice_steps(titan: Machine) -> Iterator[Comparison]:
 def _cube_of_pores(
     titan: Machine, voxels: float, nodes: int, propagation: str, overlaps: bool
 ) -> StepCounts:
-    """Return what our steps move for a cube of a sandstone, from the GPU by way of the host."""
+    """Return the counts of our step for a cube of a sandstone, from the GPU by way of the host."""
     storage = Storage(propagation=propagation, layout="vector-bundle", encoding="wide")
     edge = voxels ** (1 / 3)
     # Five directions cross a face; of these four reach an edge's neighbour from the face's ends.

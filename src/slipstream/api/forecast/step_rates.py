@@ -93,7 +93,7 @@ _DIFFER = 0.2
 
 
 def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
-    """Return what copies between large arrays reach by what they access, without what starts them.
+    """Return the rates of copies between large arrays by their size, without their starts.
 
     Collective.
     """
@@ -140,7 +140,7 @@ def _explained(
     counts: Mapping[Any, StepCounts],
     seconds: Mapping[Any, float],
 ) -> dict[str, float]:
-    """Return the rates and starts by which steps take so many seconds."""
+    """Return the rates and starts that explain the seconds of steps."""
     rates = dict.fromkeys(("step_us", "transform_us", "launch_us", "issue_us"), 0.0)
 
     def starts_of(counted_step: StepCounts) -> float:
@@ -169,8 +169,8 @@ def _explained(
                 if slope > 0:
                     cached = max(_LEAST * cached, (passes[0] - slope * missed[0]) / work[0])
                 else:
-                    # The large step takes less for a byte, since threads are woken for more of
-                    # them: no rate is that of both, so errors of both are alike.
+                    # The large step takes less per byte, since threads are woken for more of
+                    # them: no rate fits both, so errors of both are alike.
                     slope, cached = 0.0, math.sqrt(cached * passes[1] / work[1])
             share, rate = _KEYS[family]
             rates[share] = min(1.0, 1 / (cached + slope) / (1e9 * processor.copy_gb_per_s))
@@ -218,7 +218,7 @@ def _repeat(action: Callable[[], Any], times: int) -> None:
 
 
 def counts_of_family(family: Family, points: int, machine: Machine, ranks: int) -> StepCounts:
-    """Return what a step of so many points along each axis moves, or a transform."""
+    """Return the counts of a step, or of a transform, of `points` along each axis."""
     if family == "transform":
         return transform_counts((points,) * 3, machine, ranks)
     return step_counter(_case(family, points), machine)(ranks)
@@ -253,7 +253,7 @@ def _prepared(family: Family, points: int, device: Device, comm: Comm) -> Any:
 
 
 def _case(family: Family, points: int) -> Case:
-    """Return a case of so many points along each axis; what moves in it does not matter.
+    """Return a case of `points` along each axis; its flow does not matter.
 
     A larger image is more of the same rock: sites of small pores take longer.
     """
@@ -283,7 +283,7 @@ _REPEATS = 3
 _STEADY = 1.5
 # Bytes of each of two arrays that copies take.
 _COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
-# Messages: of an exchange within a node, and to other nodes.
+# Bytes of messages: within a node, and to other nodes.
 _LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
 _MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
 # A message that takes no time but its latency; transports that take messages from the host.
@@ -294,7 +294,7 @@ _FROM_HOST = ("mpi-p2p", "mpi")
 def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> None:
     """Measure on all ranks of this program; print and write the rates. Collective.
 
-    Storage is that of a folder in which runs would be.
+    Storage is measured in `folder`, where runs would be.
     """
     comm = own(mpi_launch.world_comm(), "calibration")
     on_first_rank(comm, lambda: check_folder_of("--calibrate", path))
@@ -332,7 +332,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     description: dict[str, Any] = {
         "title": socket.gethostname(),
         "sources": [
-            f"slipstream info --calibrate, {counted(ranks, 'rank')}, {of_node} of a node,"
+            f"slipstream info --calibrate, {counted(ranks, 'rank')}, {of_node} per node,"
             f" {datetime.now(UTC):%Y-%m-%d}"
         ],
         "devices_per_node": of_node,
@@ -391,8 +391,8 @@ class _Steady:
         measured = sorted(measure() for _ in range(_REPEATS))
         if measured[-1] > _STEADY * measured[0]:
             self.doubts.append(
-                f"{name} varied from {measured[0]:.3g} to {measured[-1]:.3g} in {_REPEATS} rounds,"
-                " of which the median is taken: measure again where nothing else runs"
+                f"{name} varied from {measured[0]:.3g} to {measured[-1]:.3g} in {_REPEATS} rounds;"
+                " the median is taken: measure again where nothing else runs"
             )
         return measured[_REPEATS // 2]
 
@@ -413,7 +413,7 @@ def _ranks_of_node(comm: Comm) -> int:
 
 
 def _sharing(device: Device, of_node: int) -> int:
-    """Return how many ranks have the memory of a device: all of a node, if it is the host."""
+    """Return the number of ranks that share a device's memory: all on a node, if it is the host."""
     return of_node if device.kind == "cpu" else 1
 
 
@@ -468,7 +468,7 @@ def _timer(device: Device, comm: Communicator, names: Sequence[str], largest: in
 
 
 def _network(device: Device, comm: Communicator, of_node: int) -> dict[str, Any]:
-    """Return what a node sends to others while all exchange with all, and the latency."""
+    """Return the rate of a node that sends while all exchange with all, and the latency."""
     beyond = (comm.size - of_node) / (comm.size - 1)
     timer, node_rates = _timer(device, comm, (), max(_MESSAGES)), []
     for size in _MESSAGES:
