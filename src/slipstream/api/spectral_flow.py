@@ -112,13 +112,6 @@ class TurbulenceOptions(FlowOptions, total=False):
     shear: float
 
 
-def _turbulence_options() -> KeywordOptions:
-    """Return the keys of `Turbulence`: the points, the parameters of its model, and the rest."""
-    table = SpectralCase.suited_to({})
-    keys = argument_keys(table, ["grid.points", "equation"], without=["equation.model"])
-    return KeywordOptions(table, {**keys, **_KEYS}, hidden=("self", "model", "parameters"))
-
-
 @class_with_options(lambda: KeywordOptions(SpectralCase, _KEYS))
 class Flow(InteractiveSimulation):
     """Any model's equations in a periodic box, by a pseudospectral method.
@@ -648,6 +641,13 @@ class Flow(InteractiveSimulation):
         return self._spectral.flow
 
 
+def _turbulence_options() -> KeywordOptions:
+    """Return the keys of `Turbulence`: the points, the parameters of its model, and the rest."""
+    table = SpectralCase.suited_to({})
+    keys = argument_keys(table, ["grid.points", "equation"], without=["equation.model"])
+    return KeywordOptions(table, {**keys, **_KEYS}, hidden=("self", "model", "parameters"))
+
+
 @class_with_options(_turbulence_options, Flow.__init__)
 class Turbulence(Flow):
     """Incompressible turbulence in a periodic box: the Navier-Stokes equations.
@@ -679,65 +679,6 @@ class Turbulence(Flow):
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
     shear = Setting[float](SpectralCase, "equation.shear")
-
-
-class Modes(NamedViews["ModesView"]):
-    """The Fourier coefficients of a flow, by field."""
-
-    _kind = "modes"
-
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
-
-    def _names(self) -> list[str]:
-        return list(self._flow._parts())
-
-    def _view(self, name: str) -> ModesView:
-        return ModesView(self._flow, name)
-
-    def __setitem__(self, name: str, modes: Any) -> None:
-        self[name][...] = modes
-
-
-class ModesView(KnownAttributes):
-    """The Fourier coefficients of a field: this rank's part, in the order kz, ky, kx.
-
-    They are those of ``u(x) = sum_k u_hat(k) exp(i k . x)`` for kx >= 0, without the modes that
-    dealiasing discards; `Flow.wavenumbers` has their k. Reading gives the state itself, not a copy:
-    change it only by assignment, which dealiases it and removes its divergence where need be.
-    Collective.
-    """
-
-    name: str
-
-    def __init__(self, flow: Flow, name: str) -> None:
-        self._flow, self.name = flow, name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of this rank's part."""
-        return tuple(self._flow._read_modes(self.name).shape)
-
-    def __getitem__(self, index: Any) -> Array:
-        modes = self._flow._read_modes(self.name)
-        if isinstance(modes, np.ndarray):
-            modes = modes.view()
-            modes.flags.writeable = False
-        return modes if index is Ellipsis else modes[index]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        modes = np.array(self._flow.device.to_host(self[...]))
-        return modes if dtype is None else modes.astype(dtype)
-
-    def __setitem__(self, index: Any, values: Any) -> None:
-        if index is not Ellipsis:
-            changed = self._flow._read_modes(self.name).copy()
-            changed[index] = values
-            values = changed
-        self._flow._set_modes(self.name, values)
-
-    def __repr__(self) -> str:
-        return f"<modes of {self.name!r}>"
 
 
 _AT_REST = {"flow": "formula", "fields": {}}
@@ -891,3 +832,62 @@ def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if name in parameters:
             raise InputError(f"{name} is no parameter of a model")
     return {name: plain_value(value) for name, value in parameters.items()}
+
+
+class Modes(NamedViews["ModesView"]):
+    """The Fourier coefficients of a flow, by field."""
+
+    _kind = "modes"
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+
+    def _names(self) -> list[str]:
+        return list(self._flow._parts())
+
+    def _view(self, name: str) -> ModesView:
+        return ModesView(self._flow, name)
+
+    def __setitem__(self, name: str, modes: Any) -> None:
+        self[name][...] = modes
+
+
+class ModesView(KnownAttributes):
+    """The Fourier coefficients of a field: this rank's part, in the order kz, ky, kx.
+
+    They are those of ``u(x) = sum_k u_hat(k) exp(i k . x)`` for kx >= 0, without the modes that
+    dealiasing discards; `Flow.wavenumbers` has their k. Reading gives the state itself, not a copy:
+    change it only by assignment, which dealiases it and removes its divergence where need be.
+    Collective.
+    """
+
+    name: str
+
+    def __init__(self, flow: Flow, name: str) -> None:
+        self._flow, self.name = flow, name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of this rank's part."""
+        return tuple(self._flow._read_modes(self.name).shape)
+
+    def __getitem__(self, index: Any) -> Array:
+        modes = self._flow._read_modes(self.name)
+        if isinstance(modes, np.ndarray):
+            modes = modes.view()
+            modes.flags.writeable = False
+        return modes if index is Ellipsis else modes[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        modes = np.array(self._flow.device.to_host(self[...]))
+        return modes if dtype is None else modes.astype(dtype)
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        if index is not Ellipsis:
+            changed = self._flow._read_modes(self.name).copy()
+            changed[index] = values
+            values = changed
+        self._flow._set_modes(self.name, values)
+
+    def __repr__(self) -> str:
+        return f"<modes of {self.name!r}>"

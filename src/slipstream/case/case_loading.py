@@ -41,6 +41,12 @@ _KINDS = {
 
 # Of what a check says: names that are accepted take some hundreds.
 _LONGEST_MESSAGE = 800
+# Letters of a case, at most.
+_MOST_LETTERS = 1 << 20
+# Bits of a whole number of a case, at most: a float holds no larger one.
+_MOST_BITS = 1023
+# The name of one of several tables, such as forcing[2].
+_NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
 
 
 def explain(
@@ -146,9 +152,6 @@ class _Families(Mapping[str, type[Case]]):
 
 
 SOLVERS = _Families()
-
-_MOST_LETTERS = 1 << 20
-_MOST_BITS = 1023
 
 
 @dataclass(frozen=True)
@@ -454,9 +457,6 @@ def _merge(
             table = _entered(table, part, key)
         table[name] = value
     return merged
-
-
-_NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
 
 
 def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:

@@ -43,6 +43,43 @@ _COLUMN = 32
 _WIDTH = 76
 # A longer line has its comment below.
 _LONGEST = 60
+# Values of parameters that have no default, where there is a usual one.
+_PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
+# Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
+_PARAMETERS_OF_MODELS = {
+    "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
+    "argle": {"sound_speed": 2.0, "healing_length": 0.1},
+    "lans-alpha": {"width": 0.1},
+    "leray-alpha": {"width": 0.1},
+    "smagorinsky": {"width": 0.1},
+    "dynamic-smagorinsky": {"cutoff": 21.0},
+    "chollet-lesieur": {"cutoff": 21.0},
+    "isothermal": {"sound_speed": 2.0},
+}
+_FLOWS_OF_MODELS = {
+    "hd": "taylor-green",
+    "boussinesq": "taylor-green",
+    "rayleigh-benard": "random",
+    "mhd": "orszag-tang-3d",
+    "gpe": "quantum-taylor-green",
+    "argle": "quantum-taylor-green",
+    "lans-alpha": "taylor-green",
+    "leray-alpha": "taylor-green",
+    "smagorinsky": "taylor-green",
+    "dynamic-smagorinsky": "taylor-green",
+    "chollet-lesieur": "random",
+    "isothermal": "taylor-green",
+}
+_REFERENCE = "#/definitions/{model}"
+_WORDS = {
+    "$defs": "definitions",
+    "prefixItems": "items",
+    # What pydantic leaves as it is where a function stands before the bound.
+    "gt": "exclusiveMinimum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "le": "maximum",
+}
 
 
 @dataclass(frozen=True)
@@ -85,33 +122,6 @@ _STARTS = {
             "time": {"end": 20000},
         },
     ),
-}
-# Values of parameters that have no default, where there is a usual one.
-_PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
-# Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
-_PARAMETERS_OF_MODELS = {
-    "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
-    "argle": {"sound_speed": 2.0, "healing_length": 0.1},
-    "lans-alpha": {"width": 0.1},
-    "leray-alpha": {"width": 0.1},
-    "smagorinsky": {"width": 0.1},
-    "dynamic-smagorinsky": {"cutoff": 21.0},
-    "chollet-lesieur": {"cutoff": 21.0},
-    "isothermal": {"sound_speed": 2.0},
-}
-_FLOWS_OF_MODELS = {
-    "hd": "taylor-green",
-    "boussinesq": "taylor-green",
-    "rayleigh-benard": "random",
-    "mhd": "orszag-tang-3d",
-    "gpe": "quantum-taylor-green",
-    "argle": "quantum-taylor-green",
-    "lans-alpha": "taylor-green",
-    "leray-alpha": "taylor-green",
-    "smagorinsky": "taylor-green",
-    "dynamic-smagorinsky": "taylor-green",
-    "chollet-lesieur": "random",
-    "isothermal": "taylor-green",
 }
 
 
@@ -371,9 +381,6 @@ def _formulas(lowered: Lowered) -> dict[str, Any]:
     }
 
 
-_REFERENCE = "#/definitions/{model}"
-
-
 def schema_of_cases(solver: str | None = None) -> dict[str, Any]:
     """Return the JSON schema (draft 7) of the cases of a solver family, or of all families."""
     if solver is not None and solver not in SOLVERS:
@@ -447,17 +454,6 @@ def _of_any_model(equation_schema: JsonSchemaValue) -> JsonSchemaValue:
         "description": equation_schema["description"],
         "anyOf": [*kinds, user_model],
     }
-
-
-_WORDS = {
-    "$defs": "definitions",
-    "prefixItems": "items",
-    # What pydantic leaves as it is where a function stands before the bound.
-    "gt": "exclusiveMinimum",
-    "ge": "minimum",
-    "lt": "exclusiveMaximum",
-    "le": "maximum",
-}
 
 
 def _as_draft_7(schema: Any) -> Any:

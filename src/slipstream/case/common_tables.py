@@ -15,6 +15,8 @@ from slipstream.engine.errors import InputError, bytes_of
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _LONGEST_DURATION = 100
+# What is said of states beyond whether they are written.
+STATE_KEYS = "checkpoint_interval", "checkpoint_minutes", "keep_checkpoints"
 
 
 class Grid(Table):
@@ -128,10 +130,6 @@ class ExchangingRun(Run):
     transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = Key(
         "auto", 'how ranks exchange data; "auto" chooses by devices and nodes'
     )
-
-
-# What is said of states beyond whether they are written.
-STATE_KEYS = "checkpoint_interval", "checkpoint_minutes", "keep_checkpoints"
 
 
 class Output(Table):

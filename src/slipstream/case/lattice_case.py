@@ -105,10 +105,6 @@ Drive = Annotated[Positive, AfterValidator(_in_range)]
 _RelaxationTime = Annotated[float, Field(gt=0.5)]
 
 
-def _none_if_auto(value: Any) -> Any:
-    return None if isinstance(value, str) and value == "auto" else value
-
-
 def _metres(size: Any) -> Any:
     if not is_number(size) or not (size <= LARGEST_VOXEL or size == 1):
         raise ValueError(
@@ -328,6 +324,10 @@ class Image(Table):
         keys = SAMPLE_KEYS[self.sample] if self.sample is not None else {}
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}
+
+
+def _none_if_auto(value: Any) -> Any:
+    return None if isinstance(value, str) and value == "auto" else value
 
 
 class Flow(Table):

@@ -96,6 +96,12 @@ _SHELLS = (1, 2)
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
 )
+# The Courant number of adaptive steps.
+COURANT_NUMBER = 0.8
+_PLANE = {"axis": "z", "position": 1.0}
+# What goes with walls at the start; None is the state of another run.
+_WALL_FLOWS = None, "taylor-green", "random", "file", "formula"
+_UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
 
 
 def length_value(length: float | str) -> float:
@@ -416,15 +422,6 @@ class Forcing(Table):
         return sum(self.injection) if isinstance(self.injection, tuple) else self.injection
 
 
-def _as_tables(value: Any) -> Any:
-    """Return a table, or a list of tables, as a tuple."""
-    return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
-
-
-# The Courant number of adaptive steps.
-COURANT_NUMBER = 0.8
-
-
 class SpectralTime(Time):
     """``[time]``: how far to go, and in which steps."""
 
@@ -643,11 +640,9 @@ class Numerics(Table):
         return self
 
 
-_PLANE = {"axis": "z", "position": 1.0}
-
-# What goes with walls at the start; None is the state of another run.
-_WALL_FLOWS = None, "taylor-green", "random", "file", "formula"
-_UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
+def _as_tables(value: Any) -> Any:
+    """Return a table, or a list of tables, as a tuple."""
+    return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
 
 
 class SpectralCase(Case):

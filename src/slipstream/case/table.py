@@ -25,6 +25,27 @@ from slipstream.engine.accepted import PRECISIONS, listed
 from slipstream.engine.errors import InputError
 
 Type = TypeVar("Type")
+# The words for the bounds of a schema.
+_BOUNDS = {
+    "exclusiveMinimum": "more than",
+    "minimum": "at least",
+    "exclusiveMaximum": "less than",
+    "maximum": "at most",
+}
+# One of a kind, and several.
+_KINDS = {
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "string": ("text", "texts"),
+    "boolean": ("true or false", "true or false"),
+    "object": ("a table", "tables"),
+}
+# The words for small numbers.
+_COUNTS = {2: "two", 3: "three"}
+# The line below the heading of a section of a docstring.
+_HEADING = re.compile(r"-{3,}")
+# The line of a docstring that names parameters.
+_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def Key(default: Any, meaning: str, *, example: Any = None) -> Any:
@@ -158,23 +179,6 @@ class Table(BaseModel):
                 f"{name} cannot be set: a case is frozen; between steps, change attributes of"
                 " the simulation, such as sim.viscosity = 0.02"
             )
-
-
-_BOUNDS = {
-    "exclusiveMinimum": "more than",
-    "minimum": "at least",
-    "exclusiveMaximum": "less than",
-    "maximum": "at most",
-}
-# One of a kind, and several.
-_KINDS = {
-    "integer": ("a whole number", "whole numbers"),
-    "number": ("a number", "numbers"),
-    "string": ("text", "texts"),
-    "boolean": ("true or false", "true or false"),
-    "object": ("a table", "tables"),
-}
-_COUNTS = {2: "two", 3: "three"}
 
 
 def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -315,10 +319,6 @@ def _bounds_of(schema: Mapping[str, Any]) -> str:
     found = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
     words = {**_BOUNDS, **found}
     return ", ".join(f"{text} {schema[key]:g}" for key, text in words.items() if key in schema)
-
-
-_HEADING = re.compile(r"-{3,}")
-_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def meanings_of_parameters(function: Any) -> dict[str, str]:

@@ -25,6 +25,12 @@ from slipstream.files.zarr_store import FieldStore
 _TYPES = {"f4": "Float32", "f8": "Float64", "u1": "UInt8", "i4": "Int32", "i8": "Int64"}
 # Each array begins with the number of its bytes.
 _SIZE = np.dtype("<u8")
+# The part of each rank: a box, or its offset and shape.
+Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
+# Suffixes of HDF5 files.
+_HDF5 = (".h5", ".hdf5")
+# The name of an array, this rank's part of it, the shape of the whole, and where the part begins.
+PlacedPart = tuple[str, np.ndarray, tuple[int, ...], tuple[int, ...]]
 
 
 class ImageDataFile:
@@ -117,12 +123,6 @@ def _little(dtype: Any) -> np.dtype:
     if ordered.str[1:] not in _TYPES:
         raise ValueError(f"type {np.dtype(dtype)}; accepted: float32, float64, uint8, int32, int64")
     return ordered
-
-
-Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
-_HDF5 = (".h5", ".hdf5")
-# The name of an array, this rank's part of it, the shape of the whole, and where the part begins.
-PlacedPart = tuple[str, np.ndarray, tuple[int, ...], tuple[int, ...]]
 
 
 @collectively
@@ -233,6 +233,27 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
             return np.asarray(stored[(*(slice(None) for _ in leading), *box.slices())])
 
     return on_every_rank(comm, read)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, name: str) -> Iterator[Any]:
+    """Give an array in a file that may be somebody else's, or raise `InputError`."""
+    import h5py
+
+    with contextlib.ExitStack() as open_files:
+        try:
+            if path.is_dir():
+                array = foreign_arrays(path).get(name)
+                dataset = None if array is None else array.open()
+            elif path.is_file() and h5py.is_hdf5(path):
+                dataset = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
+            else:
+                raise InputError(f"{path} is no HDF5 file and no zarr group")
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: {error}") from error
+        if dataset is None or dataset.dtype.kind not in "biufc":
+            raise InputError(f"{path}: holds no array {name!r} of numbers")
+        yield dataset
 
 
 def _path(path: str | Path) -> Path:
@@ -385,24 +406,3 @@ def _write_all(file: int, content: memoryview, offset: int) -> None:
     while content:
         written = os.pwrite(file, content, offset)
         content, offset = content[written:], offset + written
-
-
-@contextlib.contextmanager
-def _opened(path: Path, name: str) -> Iterator[Any]:
-    """Give an array in a file that may be somebody else's, or raise `InputError`."""
-    import h5py
-
-    with contextlib.ExitStack() as open_files:
-        try:
-            if path.is_dir():
-                array = foreign_arrays(path).get(name)
-                dataset = None if array is None else array.open()
-            elif path.is_file() and h5py.is_hdf5(path):
-                dataset = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
-            else:
-                raise InputError(f"{path} is no HDF5 file and no zarr group")
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}") from error
-        if dataset is None or dataset.dtype.kind not in "biufc":
-            raise InputError(f"{path}: holds no array {name!r} of numbers")
-        yield dataset

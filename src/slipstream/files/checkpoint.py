@@ -66,6 +66,22 @@ _MOST_BYTES = 1 << 30
 
 Count = Annotated[int, Limits(ge=0, lt=1 << 62)]
 Length = Annotated[int, Limits(ge=1, lt=1 << 62)]
+CHECKPOINTS_NAME = "checkpoints"
+# Prefixes of the names of arrays that are no part of the flow.
+# Output: sums of averages.
+AVERAGE = "average."
+# Output: colours of movies.
+MOVIE = "movie."
+# States of random forces.
+FORCE = "force."
+PARTICLES = "particles."
+# The array of the tilt of a sheared frame.
+TILT = "frame.tilt"
+# The step, and a number if a run has more than one state of it.
+_GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
+_EXPECTED = (
+    f"the output folder of a run, or one of its states, as in {CHECKPOINTS_NAME}/000000100.zarr"
+)
 
 
 class Damage(Exception):
@@ -362,23 +378,7 @@ def _printable(text: str) -> str:
     return shortened(" ".join(printable(text).split()), 120)
 
 
-CHECKPOINTS_NAME = "checkpoints"
-# Prefixes of the names of arrays that are no part of the flow.
-# Output: sums of averages.
-AVERAGE = "average."
-# Output: colours of movies.
-MOVIE = "movie."
-# States of random forces.
-FORCE = "force."
-PARTICLES = "particles."
-# The array of the tilt of a sheared frame.
-TILT = "frame.tilt"
-# The step, and a number if a run has more than one state of it.
-_GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 Result = TypeVar("Result")
-_EXPECTED = (
-    f"the output folder of a run, or one of its states, as in {CHECKPOINTS_NAME}/000000100.zarr"
-)
 
 
 class Checkpoint(Manifest):
@@ -480,6 +480,14 @@ def reseal(state: Path, seals: dict[str, Seal]) -> None:
         # A kill must not leave a foreign file in the state.
         partial = state.with_name(state.name + PARTIAL)
         replace_file(state / MANIFEST, changed.sealed().text().encode(), partial=partial)
+
+
+def _remove_oldest(checkpoints: Path, keep: int) -> None:
+    for path in generations(checkpoints)[keep:]:
+        # Never incomplete under its name.
+        partial = path.with_suffix(PARTIAL)
+        path.rename(partial)
+        shutil.rmtree(partial)
 
 
 def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
@@ -585,14 +593,6 @@ def set_aside_later(folder: Path, step: int) -> None:
             with errors_name(path):
                 path.rename(free_name(path.with_suffix(DAMAGED)))
                 flush_folder(checkpoints)
-
-
-def _remove_oldest(checkpoints: Path, keep: int) -> None:
-    for path in generations(checkpoints)[keep:]:
-        # Never incomplete under its name.
-        partial = path.with_suffix(PARTIAL)
-        path.rename(partial)
-        shutil.rmtree(partial)
 
 
 def _on_first_rank(comm: Comm, path: Path, function: Callable[[], Result]) -> Result:

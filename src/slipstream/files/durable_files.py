@@ -21,9 +21,22 @@ PARTIAL = ".partial"
 DAMAGED = ".damaged"
 # Of folders: file systems that cannot flush them, and folders that may be written but not read.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-
-
+# The path of a folder that is held open.
 _OPEN_FOLDER = re.compile(r"/proc/self/fd/\d+")
+# The lock of the folder of a run.
+LOCK_NAME = "run.lock"
+# The remedy for a folder in use.
+WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
+# The remedy for a run that resumes there, which has no other folder.
+WAIT = "wait for it, or stop it"
+# What file systems without locks answer.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+# Attempts to lock a folder: another process may hold its lock for a moment, only to test it.
+_ATTEMPTS = 5
+# Seconds between attempts.
+_PAUSE = 0.02
+# Who holds a lock: name of the machine, number of the process, and time.
+_HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
 
 
 def named(path: str | Path) -> str:
@@ -112,20 +125,6 @@ def make_folder(path: Path) -> None:
     make_folder(path.parent)
     path.mkdir(exist_ok=True)
     flush_folder(path.parent)
-
-
-LOCK_NAME = "run.lock"
-# The remedy for a folder in use.
-WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
-# The remedy for a run that resumes there, which has no other folder.
-WAIT = "wait for it, or stop it"
-# What file systems without locks answer.
-_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
-# Attempts to lock a folder: another process may hold its lock for a moment, only to test it.
-_ATTEMPTS = 5
-# Seconds between attempts.
-_PAUSE = 0.02
-_HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
 
 
 class FolderLock:

@@ -51,10 +51,29 @@ if TYPE_CHECKING:
 
 RUN_RECORD_NAME = "run.json"
 FORMAT = 1
-# Of thousands of segments.
+# Bytes of a record, at most: thousands of segments have fewer.
 _MOST_BYTES = 1 << 26
 
 EndedBy = Literal["end", "finished", "interrupted", "wall", "max_steps", "stopped", "failed"]
+# The checksum at the end of a record, of all that is before it.
+_CHECKSUM = re.compile(rb',\n "checksum": "([0-9a-f]{8})"\n\}\s*\Z')
+# Files and folders of a run.
+CASE_NAME = "case.toml"
+SERIES_NAME = "diagnostics.csv"
+OUTPUTS_NAME = "outputs"
+STEPS_NAME = "steps.csv"
+FIELDS_NAME = "fields.zarr"
+SPECTRA_NAME = "spectra.zarr"
+# Bytes of a case, at most.
+_MOST_CASE = 1 << 20
+# Bytes of a store that is compared each time it is opened, at most.
+_MOST_COMPARED = 1 << 28
+# Folders in folders: a run has fewer than ten.
+_DEEPEST = 32
+# Tables that do not change the problem.
+_AROUND = ("title", "time", "run", "output", "initial")
+# Letters of a value in a list of differences, at most.
+_MOST_LETTERS = 60
 
 
 @dataclass
@@ -119,8 +138,6 @@ class RunRecord:
     format: int = FORMAT
 
 
-# At the end of the file, of all that is before it.
-_CHECKSUM = re.compile(rb',\n "checksum": "([0-9a-f]{8})"\n\}\s*\Z')
 _RECORDS: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 
 
@@ -166,21 +183,6 @@ def write_run_record(folder: Path, record: RunRecord) -> None:
     checksum = f',\n "checksum": "{zlib.crc32(text):08x}"\n}}\n'
     replace_file(folder / RUN_RECORD_NAME, text + checksum.encode())
     flush_folder(folder)
-
-
-# Files and folders of a run.
-CASE_NAME = "case.toml"
-SERIES_NAME = "diagnostics.csv"
-OUTPUTS_NAME = "outputs"
-STEPS_NAME = "steps.csv"
-FIELDS_NAME = "fields.zarr"
-SPECTRA_NAME = "spectra.zarr"
-# Bytes of a case, at most.
-_MOST_CASE = 1 << 20
-# Bytes of a store that is compared each time it is opened, at most.
-_MOST_COMPARED = 1 << 28
-# Folders in folders: a run has fewer than ten.
-_DEEPEST = 32
 
 
 class RunFolder:
@@ -468,9 +470,6 @@ class RunFolder:
         return KeptOutput(seals, aside)
 
 
-# Tables that do not change the problem.
-_AROUND = ("title", "time", "run", "output", "initial")
-_MOST_LETTERS = 60
 AnyCase = TypeVar("AnyCase", bound=Case)
 
 

@@ -26,7 +26,36 @@ from slipstream.files.foreign_files import ForeignArray, foreign_arrays, publish
 SHARD_SEPARATOR = "."
 CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}]
 INDEX_CODECS = [*CODECS, {"name": "crc32c"}]
-_NOTHING = 2**64 - 1  # instead of a chunk that is not there
+# In an index, instead of a chunk that does not exist.
+_NOTHING = 2**64 - 1
+# Precedes the number in the name of a store: no name that users choose has it.
+NUMBER_SIGN = "~"
+# Most bytes of a coordinate, which is read as a whole.
+_MOST_COORDINATE = 1 << 28
+# Bytes of a chunk, at most.
+MAXIMUM_CHUNK_BYTES = 16 * 2**20
+# Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
+# as many shards, or more if these would be larger than the largest.
+FEW_FILES = 1024
+# Files up to which an array has more shards if this saves an exchange.
+_MORE_FILES = 2048
+# Usual bytes of a shard.
+_SHARD_BYTES = 256 * 2**20
+_LARGEST_SHARD = 512 * 2**20
+# Files that all ranks write together about as fast as they can.
+_MANY_WRITERS = 128
+# Bytes of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
+_INNER_BYTES = 2**20
+# Chunks of fewer bytes are no good layout, unless there are few.
+_SMALL = 2**20
+# Small chunks per rank that are few.
+_OF_A_RANK = 4
+# Small chunks of an array that are few, whatever the number of ranks.
+_FEW = 64
+# Files that are smaller travel together.
+_LEAST_BYTES = 16 * 2**20
+# Offset and shape of the part of each rank.
+Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
 
 
 def shard_content(
@@ -114,9 +143,6 @@ def _crc32c(content: bytes) -> int:
     return checksum ^ 0xFFFFFFFF
 
 
-NUMBER_SIGN = "~"  # no name that users give has it
-
-
 def next_store_name(path: Path) -> str:
     """Return the name of the next store, with other points, such as ``fields~2``."""
     stem, _, number = path.stem.partition(NUMBER_SIGN)
@@ -129,10 +155,6 @@ def numbered_stores(path: Path) -> list[Path]:
     folder = path.parent.iterdir() if path.parent.is_dir() else ()
     found = ((name.fullmatch(one.name), one) for one in folder)
     return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
-
-
-# Most bytes of a coordinate, which is read as a whole.
-_MOST_COORDINATE = 1 << 28
 
 
 class StoredArrays:
@@ -255,31 +277,6 @@ class StoredSpectra(Sequence[tuple[float, Mapping[str, tuple[np.ndarray, np.ndar
 def _identity(path: Path) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
-
-
-MAXIMUM_CHUNK_BYTES = 16 * 2**20
-# Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
-# as many shards, or more if these would be larger than the largest.
-FEW_FILES = 1024
-# Files up to which an array has more shards if this saves an exchange.
-_MORE_FILES = 2048
-# Usual bytes of a shard.
-_SHARD_BYTES = 256 * 2**20
-_LARGEST_SHARD = 512 * 2**20
-# Files that all ranks write together about as fast as they can.
-_MANY_WRITERS = 128
-# Bytes of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
-_INNER_BYTES = 2**20
-# Chunks of fewer bytes are no good layout, unless there are few.
-_SMALL = 2**20
-# Small chunks per rank that are few.
-_OF_A_RANK = 4
-# Small chunks of an array that are few, whatever the number of ranks.
-_FEW = 64
-# Files that are smaller travel together.
-_LEAST_BYTES = 16 * 2**20
-
-Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,77 @@ def open_image(
     return Image(found, rule, comm)
 
 
+def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
+    """Return which values are pore, or refuse the arguments."""
+    thresholds = {"pore_below": below, "pore_above": above}
+    limits = [name for name, value in thresholds.items() if value is not None]
+    for name in limits:
+        value = thresholds[name]
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise KeyedError(KeyName("image", name), f" is {value!r}; accepted: a finite number")
+    if below is not None and above is not None and not above < below:
+        raise KeyedError(
+            KeyName("image", "pore_above"),
+            f" is {above!r}; accepted: less than ",
+            KeyName("image", "pore_below"),
+            f", {below!r}, as what lies between is pore",
+        )
+    if pore is None:
+        return PoreRule((), above, below)
+    if limits:
+        raise KeyedError(
+            *keys_in_order("image", ["pore", *limits]), ": give values or thresholds, not both"
+        )
+    try:
+        values = tuple(operator.index(value) for value in (pore if np.iterable(pore) else (pore,)))
+    except TypeError:
+        values = ()
+    if not values:
+        raise KeyedError(
+            KeyName("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
+        )
+    return PoreRule(values)
+
+
+def _find(source: Any, options: dict[str, Any]) -> Source:
+    """Return the source of an image, opened with the options that were given."""
+    if isinstance(source, np.ndarray):
+        check_options("an array", options, ())
+        if isinstance(source, np.ma.MaskedArray):
+            raise KeyedError(
+                PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
+            )
+        return array_source(source)
+    if not isinstance(source, str | os.PathLike):
+        # Not the value itself, which may be a list of a whole image.
+        kind = type(source).__name__
+        raise KeyedError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
+    path = Path(source)
+    suffix, is_there = path.suffix.lower(), os.path.exists(path)  # which takes names of any length
+    if is_there and path.is_dir() and not (suffix in FORMATS and FORMATS[suffix].is_folder):
+        suffix, what = SLICES, "a folder of slices"
+    elif suffix in FORMATS:
+        what = f"a {suffix} file"
+    elif is_there or suffix:
+        accepted = ", ".join(one for one in FORMATS if one != SLICES)
+        raise KeyedError(
+            PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
+        )
+    else:
+        raise _missing(path)
+    image_format = FORMATS[suffix]
+    check_options(what, options, image_format.options)
+    if not is_there:
+        raise _missing(path)
+    if image_format.is_folder and not path.is_dir():
+        raise KeyedError(PATH, f": {path} is no folder")
+    if not (image_format.is_folder or path.is_file()):
+        # Of which opening alone may never end.
+        raise KeyedError(PATH, f": {path} is no file, but a device or the like")
+    with readable(PATH, f": {path}"):
+        return image_format.read(path, **options)
+
+
 @dataclass(frozen=True)
 class PoreRule:
     """Which values are pore: some, or those between two thresholds; all but 0 if none is given."""
@@ -298,45 +369,6 @@ class RawView:
         self._file.Read_all([values, values.size, self._element])
 
 
-def _find(source: Any, options: dict[str, Any]) -> Source:
-    """Return the source of an image, opened with the options that were given."""
-    if isinstance(source, np.ndarray):
-        check_options("an array", options, ())
-        if isinstance(source, np.ma.MaskedArray):
-            raise KeyedError(
-                PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
-            )
-        return array_source(source)
-    if not isinstance(source, str | os.PathLike):
-        # Not the value itself, which may be a list of a whole image.
-        kind = type(source).__name__
-        raise KeyedError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
-    path = Path(source)
-    suffix, is_there = path.suffix.lower(), os.path.exists(path)  # which takes names of any length
-    if is_there and path.is_dir() and not (suffix in FORMATS and FORMATS[suffix].is_folder):
-        suffix, what = SLICES, "a folder of slices"
-    elif suffix in FORMATS:
-        what = f"a {suffix} file"
-    elif is_there or suffix:
-        accepted = ", ".join(one for one in FORMATS if one != SLICES)
-        raise KeyedError(
-            PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
-        )
-    else:
-        raise _missing(path)
-    image_format = FORMATS[suffix]
-    check_options(what, options, image_format.options)
-    if not is_there:
-        raise _missing(path)
-    if image_format.is_folder and not path.is_dir():
-        raise KeyedError(PATH, f": {path} is no folder")
-    if not (image_format.is_folder or path.is_file()):
-        # Of which opening alone may never end.
-        raise KeyedError(PATH, f": {path} is no file, but a device or the like")
-    with readable(PATH, f": {path}"):
-        return image_format.read(path, **options)
-
-
 def _missing(path: Path) -> KeyedError:
     where = "" if path.is_absolute() else f" in the working directory, {os.getcwd()}"
     return KeyedError(PATH, f": {path} does not exist{where}")
@@ -355,35 +387,3 @@ def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) ->
         f": remove {'them' if foreign[1:] else 'it'}, {reason}; accepted: ",
         *keys_in_order("image", ["pore", "pore_below", "pore_above", *accepted]),
     )
-
-
-def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
-    """Return which values are pore, or refuse the arguments."""
-    thresholds = {"pore_below": below, "pore_above": above}
-    limits = [name for name, value in thresholds.items() if value is not None]
-    for name in limits:
-        value = thresholds[name]
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            raise KeyedError(KeyName("image", name), f" is {value!r}; accepted: a finite number")
-    if below is not None and above is not None and not above < below:
-        raise KeyedError(
-            KeyName("image", "pore_above"),
-            f" is {above!r}; accepted: less than ",
-            KeyName("image", "pore_below"),
-            f", {below!r}, as what lies between is pore",
-        )
-    if pore is None:
-        return PoreRule((), above, below)
-    if limits:
-        raise KeyedError(
-            *keys_in_order("image", ["pore", *limits]), ": give values or thresholds, not both"
-        )
-    try:
-        values = tuple(operator.index(value) for value in (pore if np.iterable(pore) else (pore,)))
-    except TypeError:
-        values = ()
-    if not values:
-        raise KeyedError(
-            KeyName("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
-        )
-    return PoreRule(values)

@@ -41,6 +41,13 @@ from slipstream.files.foreign_files import content_of
 from slipstream.files.zarr_store import FieldStore
 from slipstream.runs.simulation_base import Simulation
 
+# Elements of an attribute in HDF5.
+_LONGEST_ATTRIBUTE = 4096
+# Bytes of the list of VTK files, at most.
+_MOST_COLLECTION = 1 << 26
+# Snapshots of small arrays in one chunk, at most.
+_TIMES_TOGETHER = 256
+
 
 @dataclass(frozen=True)
 class SampledPoints:
@@ -307,13 +314,6 @@ class ProfileSampling(_Sampling):
         total = sum_over_ranks(self.simulation.comm, own_sums)
         means = total * (self.points.shape[0] / float(np.prod(self.layout.shape)))
         return means if self.simulation.rank == 0 else means[:, :0]
-
-
-# Elements of an attribute in HDF5.
-_LONGEST_ATTRIBUTE = 4096
-_MOST_COLLECTION = 1 << 26
-# Snapshots of small arrays in one chunk, at most.
-_TIMES_TOGETHER = 256
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ _SHARE = 0.25
 # Seconds after which Python lets the other thread continue. By default steps would wait for 5 ms
 # whenever they have something to submit while files are written.
 _TURN = 2e-4
+# The warning starts here: quotas of file systems are about as large, and copying takes hours.
+MANY_FILES = 100_000
 
 
 def _nothing() -> None:
@@ -218,10 +220,6 @@ class _HandedFields(Iterator[Field]):
     def _release(self, size: int) -> None:
         self._queue._bytes -= size
         self._changed.notify_all()
-
-
-# The warning starts here: quotas of file systems are about as large, and copying takes hours.
-MANY_FILES = 100_000
 
 
 class OutputWriter:

@@ -36,6 +36,14 @@ _CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
 _CONVERTING = ("equation.model", "scalars", "scalars.name")
 # Times that are the same but for rounding, in steps.
 _SAME = 1e-9
+# By how much diagnostics may differ for rounding alone, as a share of their largest value.
+_ROUNDING = {"float64": 1e-9}
+# The same for all other precisions.
+_ROUNDING_OF_OTHERS = 1e-4
+# The factor by which differences may grow from one row to the next, as they do in turbulence.
+_GROWTH = 1e3
+# Differences from which on flows are different ones with the same statistics.
+_LOST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -456,16 +464,6 @@ def recomputed(
     if deviation:
         tell(f"warning: {deviation}")
     return simulation
-
-
-# By how much diagnostics may differ for rounding alone, as a share of their largest value.
-_ROUNDING = {"float64": 1e-9}
-# The same for all other precisions.
-_ROUNDING_OF_OTHERS = 1e-4
-# The factor by which differences may grow from one row to the next, as they do in turbulence.
-_GROWTH = 1e3
-# Differences from which on flows are different ones with the same statistics.
-_LOST = 1e-3
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,26 @@ from slipstream.files.time_series import Series
 from slipstream.runs.simulation_base import Simulation, StepRun
 from slipstream.runs.time_loop import EverySteps
 
+LABELS = {
+    "step_size": "size of the steps since the row before (non-dimensional)",
+    "digest": "digest of the state, a number of 53 bits",
+    "set": "1 if a program had set fields before the first of these steps",
+}
+# Runs of steps that wait for a digest, at most.
+_MOST_WAITING = 1000
+# Names of machines in a record: more would only make the file long.
+_MOST_HOSTS = 8
+# Warnings in a record: more would only make the file long.
+_MOST_WARNINGS = 1000
+# Seconds between the first lines about the progress of a run.
+_FIRST = 30.0
+# Seconds between later lines, at most.
+_MOST = 600.0
+# Seconds between later lines, as a share of the age of the run.
+_SHARE = 0.05
+# Characters of a line of the log.
+_LONGEST_LINE = 4000
+
 
 def gather_facts() -> dict[str, str]:
     """Return facts about machine and installation, in the order in which to show them."""
@@ -146,15 +166,6 @@ def _transports() -> str:
     return ", ".join(names_on("cuda" if cuda_device_count() else "cpu"))
 
 
-LABELS = {
-    "step_size": "size of the steps since the row before (non-dimensional)",
-    "digest": "digest of the state, a number of 53 bits",
-    "set": "1 if a program had set fields before the first of these steps",
-}
-# Runs of steps that wait for a digest, at most.
-_MOST_WAITING = 1000
-
-
 class StepRecord:
     """Writes the steps of a simulation down. Its methods are collective."""
 
@@ -254,20 +265,6 @@ class StepRecord:
         self._simulation.step_log.pause()
         if self._series is not None:
             self._series.close()
-
-
-# Names of machines in a record: more would only make the file long.
-_MOST_HOSTS = 8
-# Warnings in a record: more would only make the file long.
-_MOST_WARNINGS = 1000
-# Seconds between the first lines about the progress of a run.
-_FIRST = 30.0
-# Seconds between later lines, at most.
-_MOST = 600.0
-# Seconds between later lines, as a share of the age of the run.
-_SHARE = 0.05
-# Characters of a line of the log.
-_LONGEST_LINE = 4000
 
 
 class RunRecorder:

@@ -36,6 +36,20 @@ if TYPE_CHECKING:
     from slipstream.files.checkpoint import Checkpoint
     from slipstream.files.run_folder import Change
 
+# One step in this many is timed node by node, at first; all others run without any probe. Probes
+# keep the work of a step from overlapping as it would, so that many would slow down a run.
+_INTERVAL_AT_FIRST = 8
+# Steps that count as the first.
+_FIRST_STEPS = 32
+# The interval after the first steps.
+_INTERVAL = 128
+# By name of the solver: module and class.
+SIMULATIONS = {
+    "spectral": ("slipstream.spectral.spectral_simulation", "SpectralSimulation"),
+    "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
+    "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
+}
+
 
 @dataclass(frozen=True)
 class StepRun:
@@ -114,15 +128,6 @@ class StepLog:
         if self._size is not None and step > self._last:
             self._runs.append(StepRun(step, time, self._size, self._is_set))
             self._is_set, self._last = False, step
-
-
-# One step in this many is timed node by node, at first; all others run without any probe. Probes
-# keep the work of a step from overlapping as it would, so that many would slow down a run.
-_INTERVAL_AT_FIRST = 8
-# Steps that count as the first.
-_FIRST_STEPS = 32
-# The interval after the first steps.
-_INTERVAL = 128
 
 
 class Simulation(ABC):
@@ -590,14 +595,6 @@ class StepTimer:
         self._timeline.write_picture(picture, title)
         self._timeline.write_chrome_trace(folder / "timeline.json", rank)
         return [picture]
-
-
-# By name of the solver: module and class.
-SIMULATIONS = {
-    "spectral": ("slipstream.spectral.spectral_simulation", "SpectralSimulation"),
-    "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
-    "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
-}
 
 
 def make_simulation(

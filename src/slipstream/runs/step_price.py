@@ -26,6 +26,9 @@ from slipstream.engine.schedule.step_graph import Node
 from slipstream.engine.step_walk import StepTraffic
 from slipstream.files.stored_arrays import stored_layout
 
+# The share of the shorter parts of a step that the longest does not hide.
+_REMAINS = 0.5
+
 
 @dataclass(frozen=True)
 class OutputSize:
@@ -193,9 +196,6 @@ def check_fit(ranks: int, need: float, room: float, where: str, hint: str = "") 
             f"{ranks} ranks: fields take {need / 2**30:.3g} GiB of the {where}'s"
             f" {room / 2**30:.3g} GiB for each; take more nodes{hint}"
         )
-
-
-_REMAINS = 0.5
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.processes import Interruption
 from slipstream.runs.simulation_base import Simulation
 
+# Why a loop stops, in the order of what `Interruption.requested` returns.
+_REASONS = ("interrupted", "wall", "stopped", "seconds")
+
 
 class Occasions(ABC):
     """Tells when something is due; time and steps never decrease."""
@@ -204,10 +207,6 @@ def check_hits(key: str, times: Sequence[float], start: float, step_size: float,
             f"{key}: steps of {step_size:.12g} do not hit {what} {time - offset:.12g}; nearest:"
             f" {nearest}"
         )
-
-
-# Why a loop stops, in the order of what `Interruption.requested` returns.
-_REASONS = ("interrupted", "wall", "stopped", "seconds")
 
 
 class Observer(Protocol):

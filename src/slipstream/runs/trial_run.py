@@ -215,6 +215,19 @@ def _try(
     return trial, pilot
 
 
+def _kernels() -> int:
+    """Return how many kernels have been compiled on this machine."""
+    with contextlib.suppress(OSError, SlipstreamError):
+        return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
+    return 0
+
+
+def _memory_free() -> int:
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":") for line in file)
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
 def _step_and_write(simulation: Simulation, folder: Path, trial: Trial) -> None:
     """Do a few steps, and make one of each output, in a folder for the trial."""
     case, comm = simulation.case, simulation.comm
@@ -373,13 +386,6 @@ def _repeated(files: Collection[Path]) -> int:
     )
 
 
-def _kernels() -> int:
-    """Return how many kernels have been compiled on this machine."""
-    with contextlib.suppress(OSError, SlipstreamError):
-        return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
-    return 0
-
-
 def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
     """Return how many processes each host has, and the memory they took at most. Collective."""
     mine = socket.gethostname(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -388,12 +394,6 @@ def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
         number, total = hosts.get(name, (0, 0))
         hosts[name] = number + 1, total + used
     return hosts
-
-
-def _memory_free() -> int:
-    with open("/proc/meminfo") as file:
-        lines = dict(line.split(":") for line in file)
-    return int(lines["MemAvailable"].split()[0]) * 1024
 
 
 # -- what follows for the run ----------------------------------------------------------------------

@@ -16,6 +16,14 @@ import numpy as np
 from slipstream.engine.array_types import Comm
 from slipstream.engine.fields import Field, PlaneChoice, ends_of, nearest_point, spacing_of
 
+# From dark to bright; perceptually uniform.
+INTENSITY = "inferno"
+# To both sides of zero; perceptually uniform.
+DIVERGING = "RdBu_r"
+# The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
+# overshoot, makes of a positive field.
+_BOTH_SIGNS = 0.05
+
 
 @dataclass(frozen=True)
 class FieldPlane:
@@ -172,15 +180,6 @@ def compose_plane(
     if choice.mask:
         values = np.ma.masked_where(needed[choice.mask].values == 0, values)
     return dataclasses.replace(first, values=values)
-
-
-# From dark to bright; perceptually uniform.
-INTENSITY = "inferno"
-# To both sides of zero; perceptually uniform.
-DIVERGING = "RdBu_r"
-# The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
-# overshoot, makes of a positive field.
-_BOTH_SIGNS = 0.05
 
 
 @dataclass(frozen=True)

@@ -62,18 +62,26 @@ STYLE: dict[Any, Any] = {
     "mathtext.fontset": "dejavusans",
 }
 
+# Characters of a title, at most.
 _LONGEST_TITLE = 120
-# SVG within a page: without the frame of a file, and with unique names.
-# Of fields, which are pixels: enough for a page that is as wide as a screen.
+# Of fields within a page, which are pixels: enough for a page that is as wide as a screen.
 _DOTS_PER_INCH = 80
-# Inches, of a title in one line.
+# Inches of a title in one line.
 _TITLE_HEIGHT = 0.3
+# SVG within a page: without the frame of a file, and with unique names.
 _SVG_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "slipstream",
     "figure.constrained_layout.use": False,
 }
 _HEAD = re.compile(r"<svg [^>]*?viewBox=\"([-0-9. ]+)\"[^>]*>")
+FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
+# Characters of a label that fit next to a colour bar.
+_ONE_LINE = 48
+# Points along the longer edge of a small picture.
+_MOST_SHOWN = 256
+# Of a small picture of a plane.
+_PLANE_DOTS_PER_INCH = 110
 
 
 @contextlib.contextmanager
@@ -225,14 +233,6 @@ def draw_grid(axes: Axes) -> None:
 def in_lines(text: str) -> str:
     """Return a text in lines short enough for an axis."""
     return "\n".join(textwrap.wrap(text, 28))
-
-
-FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
-# Characters of a label that fit next to a colour bar.
-_ONE_LINE = 48
-# Points along the longer edge of a small picture.
-_MOST_SHOWN = 256
-_PLANE_DOTS_PER_INCH = 110
 
 
 def plane_figure(

@@ -82,6 +82,37 @@ class PlaneWishes:
         return colour_scale(plane.values, brightest, self.colours)
 
 
+def _plane(text: str | None) -> tuple[str, float | None]:
+    """Return the axis and the position of a plane, such as ``z=0.5``."""
+    if text is None:
+        return "", None
+    axis, equals, place = text.partition("=")
+    try:
+        position = float(place) if equals else None
+    except ValueError:
+        position = math.nan
+    if axis.strip() not in _AXES or (position is not None and not math.isfinite(position)):
+        raise InputError(
+            f"--plane: {shown(text)}; accepted: an axis and a position, such as z=0.5, or an axis"
+        )
+    return axis.strip(), position
+
+
+def _limits(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(
+            f"--range: {shown(text)}; accepted: the values of the first and the last colour, such"
+            " as --range=-1,1"
+        )
+    return low, high
+
+
 def plot(
     folder: Path,
     out: Path,
@@ -343,37 +374,6 @@ def _make(out: Path) -> None:
         raise InputError(f"--out: {out} is a file; accepted: a folder")
     with errors_name(out):
         out.mkdir(parents=True, exist_ok=True)
-
-
-def _plane(text: str | None) -> tuple[str, float | None]:
-    """Return the axis and the position of a plane, such as ``z=0.5``."""
-    if text is None:
-        return "", None
-    axis, equals, place = text.partition("=")
-    try:
-        position = float(place) if equals else None
-    except ValueError:
-        position = math.nan
-    if axis.strip() not in _AXES or (position is not None and not math.isfinite(position)):
-        raise InputError(
-            f"--plane: {shown(text)}; accepted: an axis and a position, such as z=0.5, or an axis"
-        )
-    return axis.strip(), position
-
-
-def _limits(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        low, high = math.nan, math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(
-            f"--range: {shown(text)}; accepted: the values of the first and the last colour, such"
-            " as --range=-1,1"
-        )
-    return low, high
 
 
 def usual_folder(*runs: Path) -> Path:

@@ -71,6 +71,26 @@ footer{margin-top:2.5rem;color:var(--soft);font-size:.9rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}h2{break-after:avoid}
 .figures{grid-template-columns:1fr 1fr}}
 """
+# The columns that are checked.
+CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
+# The largest wavenumber times the Kolmogorov length that resolves gradients.
+_RESOLVES_GRADIENTS = 1.5
+# The same product that resolves energies.
+_RESOLVES = 1.0
+_MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
+_MOST_RESIDUAL = 0.05
+REPORT_NAME = "report.html"
+TIMELINE_NAME = "timeline.png"
+# Bytes of all plots, at most: a page is to stay small enough to be sent.
+_MOST_PLOTS = 1_100_000
+# Bytes of a picture, at most.
+_MOST_PICTURE = 250_000
+# Width over height of plots that take a whole row.
+_WIDE = 1.7
+# Segments on a page, at most: the last ones.
+_MOST_SEGMENTS = 30
+# Warnings on a page, at most.
+_MOST_WARNINGS = 20
 
 
 def page(title: str, body: Iterable[str]) -> str:
@@ -128,16 +148,6 @@ def preformatted(text: str) -> str:
     """Return a text with its lines, such as a command or a case."""
     lines = "\n".join(escaped(line) for line in text.splitlines())
     return f"<pre>{lines}</pre>"
-
-
-# The columns that are checked.
-CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
-# The largest wavenumber times the Kolmogorov length that resolves gradients.
-_RESOLVES_GRADIENTS = 1.5
-# The same product that resolves energies.
-_RESOLVES = 1.0
-_MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
-_MOST_RESIDUAL = 0.05
 
 
 @dataclass(frozen=True)
@@ -211,20 +221,6 @@ def _narrow_pores(plane: FieldPlane) -> Check | None:
     share = float(narrow.sum() / pores.sum())
     remark = "of those in the plane drawn: one or two voxels wide, where a finer image changes k"
     return Check("narrow pores", f"{share:.0%}", remark, share > MANY_NARROW)
-
-
-REPORT_NAME = "report.html"
-TIMELINE_NAME = "timeline.png"
-# Bytes of all plots, at most: a page is to stay small enough to be sent.
-_MOST_PLOTS = 1_100_000
-# Bytes of a picture, at most.
-_MOST_PICTURE = 250_000
-# Width over height of plots that take a whole row.
-_WIDE = 1.7
-# Segments on a page, at most: the last ones.
-_MOST_SEGMENTS = 30
-# Warnings on a page, at most.
-_MOST_WARNINGS = 20
 
 
 def run_page(

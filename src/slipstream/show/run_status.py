@@ -57,6 +57,33 @@ ENDINGS = {
     "stopped": ("stopped by its program", "warn", "stopped by its program: can be resumed"),
     "failed": (FAILED, "warn", "failed"),
 }
+_BARS = "▁▂▃▄▅▆▇█"
+# Positive values that span more than this are drawn by their logarithms.
+_SPAN = 1e3
+# Columns that are shown first, if they exist.
+_MAIN = (
+    "energy",
+    "velocity_energy",
+    "magnetic_energy",
+    "dissipation",
+    "injection",
+    "enstrophy",
+    "kmax_eta",
+    "budget_residual",
+    "permeability_millidarcy",
+    "permeability_lattice",
+    "residual",
+    "mach",
+    "error_rms",
+    "error_max",
+)
+_NO_SERIES = ("step", "time")
+# Diagnostics that are shown, at most.
+_ROWS = 8
+# Warnings that are shown: the last ones.
+_WARNINGS = 3
+# Characters of a bar or a curve, at least.
+_NARROWEST = 10
 
 
 @dataclass
@@ -256,35 +283,6 @@ def _is_gone(segment: Segment) -> bool:
     except OSError as error:
         return isinstance(error, ProcessLookupError)
     return False
-
-
-_BARS = "▁▂▃▄▅▆▇█"
-# Positive values that span more than this are drawn by their logarithms.
-_SPAN = 1e3
-# Columns that are shown first, if they exist.
-_MAIN = (
-    "energy",
-    "velocity_energy",
-    "magnetic_energy",
-    "dissipation",
-    "injection",
-    "enstrophy",
-    "kmax_eta",
-    "budget_residual",
-    "permeability_millidarcy",
-    "permeability_lattice",
-    "residual",
-    "mach",
-    "error_rms",
-    "error_max",
-)
-_NO_SERIES = ("step", "time")
-# Diagnostics that are shown, at most.
-_ROWS = 8
-# Warnings that are shown: the last ones.
-_WARNINGS = 3
-# Characters of a bar or a curve, at least.
-_NARROWEST = 10
 
 
 def watch(

@@ -28,6 +28,13 @@ _MOST_VALUES = 1 << 21
 _FEWEST_SAMPLES = 4
 # Of fewer samples even uncorrelated ones know their own scatter badly.
 _MANY_SAMPLES = 20
+# Numbers of a running average, apart from its arrays, in this order.
+_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
+_ARRAYS = ("mean", "square", "batch", "between")
+# An error from fewer batches is not to be trusted.
+_FEWEST_BATCHES = 8
+# An error from batches of fewer correlation times is not to be trusted.
+_SHORTEST_BATCH = 6.0
 
 
 @dataclass(frozen=True)
@@ -359,15 +366,6 @@ def _end_of_spin_up(
         total += (errors / np.where(scale > 0, scale, 1.0)).sum(axis=1)
     best = int(np.argmin(total[: cells // 2 + 1]))
     return min(int(round(best * count / cells)), count // 2)
-
-
-# Numbers of a running average, apart from its arrays, in this order.
-_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
-_ARRAYS = ("mean", "square", "batch", "between")
-# An error from fewer batches is not to be trusted.
-_FEWEST_BATCHES = 8
-# An error from batches of fewer correlation times is not to be trusted.
-_SHORTEST_BATCH = 6.0
 
 
 class RunningAverage:

@@ -49,6 +49,16 @@ _MASK = "pore"
 
 _Chosen = TypeVar("_Chosen", ScalarsOutput, DensitiesOutput)
 Series = tuple[dict[str, np.ndarray], dict[str, str]]
+_CHOICES: TypeAdapter[PictureChoice] = TypeAdapter(PictureChoice)
+# The ending of a series.
+_SERIES = ".csv"
+# The ending of a store.
+_STORE = ".zarr"
+# Names that a message lists, at most.
+_MOST_NAMES = 40
+# The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
+# record does not show that: its own correlation time comes out too small.
+_FEWEST_DISSIPATION_TIMES = 20
 
 
 class StoredRun:
@@ -350,20 +360,6 @@ def _last_fields(stored: StoredArrays) -> tuple[float, dict[str, Field]] | None:
                 attributes=stored.attributes(name),
             )
     return float(times[-1]), fields
-
-
-_CHOICES: TypeAdapter[PictureChoice] = TypeAdapter(PictureChoice)
-
-
-# The ending of a series.
-_SERIES = ".csv"
-# The ending of a store.
-_STORE = ".zarr"
-# Names that a message lists, at most.
-_MOST_NAMES = 40
-# The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
-# record does not show that: its own correlation time comes out too small.
-_FEWEST_DISSIPATION_TIMES = 20
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,21 @@ from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case, 
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
+# Where the memory of each kind of device is.
+_WHERE = {"gpu": "device", "cpu": "host"}
+# Voxels of an image that is read as a whole, at most.
+_WHOLE = 1 << 27
+# Voxels of a part whose pores are counted.
+_COUNTED = 1 << 27
+# Samples that are alike everywhere, so that a smaller one represents a larger one.
+_ALIKE = ("random-pack", "sandstone")
+# The edge of the smaller sample: voxels, or at least radii.
+_EDGE = 256
+_EDGE_IN_RADII = 16
+# Ranks whose links are counted, besides the rank with most sites.
+_SOME = 8
+Read = Callable[[Box], np.ndarray]
+
 
 def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCounts:
     """Return the counts of a step of a case on ranks of a machine, on as few nodes as they fill.
@@ -165,10 +180,6 @@ def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
     }
 
 
-# Where the memory of each kind of device is.
-_WHERE = {"gpu": "device", "cpu": "host"}
-
-
 def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepCounts:
     """Return the counts of a step of a case on ranks of a machine, on as few nodes as they fill.
 
@@ -223,21 +234,6 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
         outputs,
         steps_of_graph=steps,
     )
-
-
-# Voxels of an image that is read as a whole, at most.
-_WHOLE = 1 << 27
-# Voxels of a part whose pores are counted.
-_COUNTED = 1 << 27
-# Samples that are alike everywhere, so that a smaller one represents a larger one.
-_ALIKE = ("random-pack", "sandstone")
-# The edge of the smaller sample: voxels, or at least radii.
-_EDGE = 256
-_EDGE_IN_RADII = 16
-# Ranks whose links are counted, besides the rank with most sites.
-_SOME = 8
-
-Read = Callable[[Box], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)

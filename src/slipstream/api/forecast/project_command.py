@@ -27,6 +27,25 @@ from slipstream.engine.text import counted, one_line, printable, quantity
 from slipstream.runs.output_writer import counts_until, files_warning
 from slipstream.runs.step_price import OutputSize, StepCounts, StepTime, step_time
 
+# The fraction by which a forecast may miss a published figure and still count as right.
+_TOLERANCE = 0.3
+# The fraction by which it may miss the figure and still count as good.
+_GOOD = 0.2
+# Nodes of a forecast, at most.
+_MOST_NODES = 1_000_000
+# Characters of a line of a table, at most.
+_WIDEST = 200
+# Headings and labels of the parts of a step.
+_PARTS = {
+    "total": "step",
+    "memory": "memory",
+    "launches": "launches",
+    "host": "host",
+    "bus": "bus",
+    "in_node": "in node",
+    "network": "network",
+}
+
 
 @dataclass(frozen=True)
 class OutputForecast:
@@ -217,25 +236,6 @@ def _steps(case: Case) -> int | None:
     elif isinstance(case, LatticeCase):
         step = 1
     return None if step is None else math.ceil(case.time.end / step)
-
-
-# The fraction by which a forecast may miss a published figure and still count as right.
-_TOLERANCE = 0.3
-# The fraction by which it may miss the figure and still count as good.
-_GOOD = 0.2
-_MOST_NODES = 1_000_000
-# Columns of a table at most.
-_WIDEST = 200
-# Headings and labels of the parts of a step.
-_PARTS = {
-    "total": "step",
-    "memory": "memory",
-    "launches": "launches",
-    "host": "host",
-    "bus": "bus",
-    "in_node": "in node",
-    "network": "network",
-}
 
 
 def numbers_of_nodes(text: str) -> list[int]:

@@ -90,6 +90,19 @@ _ROUNDS = 8
 _LEAST = 0.05
 # Steps whose shares of missed bytes differ by less say nothing of caches.
 _DIFFER = 0.2
+_REPETITIONS = 5
+# Rounds of a measurement, whose median is the rate.
+_REPEATS = 3
+# The factor by which rounds may differ.
+_STEADY = 1.5
+# Bytes of each of two arrays that copies take.
+_COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
+# Bytes of messages: within a node, and to other nodes.
+_LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
+_MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
+# A message that takes no time but its latency; transports that take messages from the host.
+_SMALL = 1 << 12
+_FROM_HOST = ("mpi-p2p", "mpi")
 
 
 def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
@@ -274,21 +287,6 @@ def _case(family: Family, points: int) -> Case:
         initial={"flow": "formula"},
         time={"end": 1.0, "step": 1e-6},
     )
-
-
-_REPETITIONS = 5
-# Rounds of a measurement, whose median is the rate.
-_REPEATS = 3
-# The factor by which rounds may differ.
-_STEADY = 1.5
-# Bytes of each of two arrays that copies take.
-_COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
-# Bytes of messages: within a node, and to other nodes.
-_LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
-_MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
-# A message that takes no time but its latency; transports that take messages from the host.
-_SMALL = 1 << 12
-_FROM_HOST = ("mpi-p2p", "mpi")
 
 
 def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> None:
