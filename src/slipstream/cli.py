@@ -222,7 +222,7 @@ def _relaunch(ranks: int, case: Case) -> int:
 
 
 def _printing(quiet: bool) -> Console | None:
-    """Return where a run prints; None for standard output."""
+    """Return the stream to which a run prints; None for standard output."""
     return Console(quiet=True) if quiet else None
 
 

@@ -1,4 +1,4 @@
-"""The keys of cases for those who write them: a commented case to start from, and a JSON schema."""
+"""The keys of cases for their authors: a commented case to start from, and a JSON schema."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class _Start:
-    """How the template of a family begins, and which keys it sets."""
+    """The beginning of a family's template, and the keys that it sets."""
 
     what: str
     notes: str
@@ -133,7 +133,7 @@ def write_template(
     source: str | Path | None = None,
     model: str | None = None,
 ) -> Path:
-    """Write ``NAME.toml``, a case in which every key is explained.
+    """Write ``NAME.toml``, a case with an explanation of every key.
 
     Parameters
     ----------

@@ -253,12 +253,12 @@ class Case(Table):
 
     @property
     def points(self) -> int | None:
-        """Number of grid points that one time step updates; None if the case does not tell."""
+        """Number of points that a time step updates; None if the case does not determine it."""
         raise NotImplementedError
 
     @property
     def most_ranks(self) -> int | None:
-        """How many ranks can have a part of the work; None if the case does not tell."""
+        """Largest number of ranks that share the work; None if the case does not determine it."""
         return self.points
 
     @property
@@ -273,7 +273,7 @@ class Case(Table):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         return f"fixed step {self.fixed_step:.6g}"
 
     def to_toml(self) -> str:

@@ -646,7 +646,7 @@ class LatticeCase(Case):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         if not self.ends_early:
             return "in lattice steps"
         return f"in lattice steps, or when within {self.convergence.tolerance:g} of steady"

@@ -95,7 +95,7 @@ class Processor(Table):
         return self
 
     def missed(self, working_set: float | None) -> float:
-        """Return which share of what a step moves comes from beyond the caches, by its arrays.
+        """Return the share of a step's traffic that comes from beyond the caches, by its arrays.
 
         It is the share of a copy of such arrays: the time that it takes more than the fastest copy,
         as a share of the time that a large one takes more.
@@ -110,7 +110,7 @@ class Processor(Table):
     def pass_seconds(
         self, family: Family, moved: float, working_set: float | None, work: float
     ) -> float:
-        """Return how long the passes of a family take to move so much, of arrays so large.
+        """Return the seconds of the passes of a family, by traffic and size of arrays.
 
         Arithmetic takes its time in any case, and data from beyond the caches adds to it; `work` is
         the traffic if no pass took several steps together.
@@ -139,7 +139,7 @@ class Processor(Table):
         return None if rate is None else 1e9 * rate
 
     def share(self, family: Family) -> float:
-        """Return which share of the bound the steps of a family reach."""
+        """Return the share of the bound that the steps of a family reach."""
         shares = {
             "spectral": self.share_of_bound,
             "transform": self.transform_share,

@@ -428,7 +428,7 @@ class DensitiesOutput(_Recurring):
 
     @property
     def bins_each(self) -> tuple[int, ...]:
-        """How many bins there are of each variable."""
+        """Number of bins of each variable."""
         given: Any = self.bins if isinstance(self.bins, tuple) else (self.bins,)
         return tuple(given) * (len(self.of) if len(given) == 1 else 1)
 

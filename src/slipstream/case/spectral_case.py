@@ -801,7 +801,7 @@ class SpectralCase(Case):
 
     @property
     def most_ranks(self) -> int:
-        """How many ranks can have planes along z, or modes of some wavenumbers along y."""
+        """Largest number of ranks that can have planes along z, or modes of wavenumbers along y."""
         return max(self.grid.points_xyz[1:])
 
     @property
@@ -811,7 +811,7 @@ class SpectralCase(Case):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         time = self.time
         if time.step is not None:
             return super().stepping

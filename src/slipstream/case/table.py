@@ -84,7 +84,7 @@ class Such:
 
 
 class _Unchecked:
-    """Lets pydantic accept anything for a type that is there for people and for the JSON schema."""
+    """Lets pydantic accept anything for a type that only people and the JSON schema use."""
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema(metadata={"kind": handler(kind)})

@@ -68,7 +68,7 @@ def toml_value(value: Any) -> str:
 
 
 def number_in_toml(text: str) -> str | None:
-    """Return how TOML writes a number that it does not take as it is; None for anything else."""
+    """Return the TOML form of a number that TOML does not accept; None for anything else."""
     match = _NUMBER.fullmatch(text)
     if match is None or not (match[2] or match[4]):
         return None

@@ -133,7 +133,7 @@ def write_arrays(
     comm: Comm = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write distributed arrays to a new file, instead of one that is there. Collective.
+    """Write distributed arrays to a new file, which replaces an existing one. Collective.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ def _make_hdf5(
     shape: tuple[int, ...],
     attributes: Mapping[str, Any],
 ) -> dict[str, int]:
-    """Make a file whose data sets have their places, and return where these begin."""
+    """Make a file with space for its data sets, and return the offsets of these."""
     import h5py
 
     offsets = {}

@@ -93,7 +93,7 @@ class _Strict(BaseModel):
 
 
 class StoredArray(_Strict):
-    """How an array lies in files: each is a chunk, or a shard with chunks of shape `inner`."""
+    """The files of an array: each is a chunk, or a shard with chunks of shape `inner`."""
 
     shape: tuple[Count, ...]
     chunks: tuple[Length, ...]
@@ -132,7 +132,7 @@ class StoredArray(_Strict):
         return tuple(-(-n // size) for n, size in zip(self.shape, self.chunks, strict=True))
 
     def part_within(self, index: tuple[int, ...]) -> tuple[slice, ...]:
-        """Return which part of a chunk lies within the array."""
+        """Return the part of a chunk that lies within the array."""
         return tuple(
             slice(0, min(size, n - number * size))
             for n, size, number in zip(self.shape, self.chunks, index, strict=True)
@@ -166,7 +166,7 @@ class Manifest(_Strict):
 
 
 def arrays_of(path: Path) -> dict[str, StoredArray]:
-    """Return how arrays lie in the files of a zarr group that has just been written."""
+    """Return the arrays and files of a zarr group that has just been written."""
     group: Any = zarr.open_group(path, mode="r")
     return {
         name: StoredArray(
@@ -180,7 +180,7 @@ def arrays_of(path: Path) -> dict[str, StoredArray]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest if all files are there; raise `Damage` if not. Chunks are not read."""
+    """Return the manifest if all files exist; raise `Damage` if not. Chunks are not read."""
     if not stat.S_ISDIR(_status(path).st_mode):
         raise Damage(f"it is {kind_of(_status(path).st_mode)}, not a folder")
     sizes = dict(_files_in(path))

@@ -222,7 +222,7 @@ def _lock(file: int, kind: int) -> bool:
 
 
 def _holder(file: int) -> str:
-    """Return who holds a lock, as they have written it there."""
+    """Return the holder of a lock, as it is written there."""
     match = _HOLDER.fullmatch(os.pread(file, 400, 0))
     if match is None:
         return "another run"

@@ -279,7 +279,7 @@ def _zstd_size(head: bytes) -> int | None:
 
 
 def inflated_size(file: Any, most: int, window: int = zlib.MAX_WBITS) -> int:
-    """Return how many bytes a file's deflated content has, or one more than `most`."""
+    """Return the number of bytes of a file's deflated content, or one more than `most`."""
     engine, total = zlib.decompressobj(window), 0
     while total <= most and (block := file.read(1 << 18)):
         while block and total <= most:

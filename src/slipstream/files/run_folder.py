@@ -446,7 +446,7 @@ class RunFolder:
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
-        """Return which output continues from a state with these seals, if it is `recorded`."""
+        """Return the output that continues from a state with these seals, if it is `recorded`."""
         aside = {}
         kinds = ("fields", "spectra", *STATISTICS)
         present = [

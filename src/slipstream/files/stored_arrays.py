@@ -1,4 +1,4 @@
-"""Stored arrays: how they are divided into chunks and shards, and whether all are there."""
+"""Stored arrays: their division into chunks and shards, and whether all of these exist."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class StoredLayout:
         return self.file != self.chunk
 
     def files(self, shape: Sequence[int]) -> int:
-        """Return how many files an array of a shape has."""
+        """Return the number of files of an array of a shape."""
         return _count(shape, self.file)
 
 
@@ -365,7 +365,7 @@ def aligned_chunks(
 
 
 def _borders(shape: Sequence[int], boxes: Boxes) -> list[int]:
-    """Return for each axis what divides all indices at which boxes begin; 0 if none is inside."""
+    """Return for each axis the divisor of all indices where boxes begin; 0 if none is inside."""
     if not shape:  # a number, not an array
         return []
     corners = np.array([box for box in boxes if math.prod(box[1])], np.int64)
@@ -436,7 +436,7 @@ def _count(shape: Sequence[int], file: Sequence[int]) -> int:
 
 
 class Aggregation:
-    """Who writes what of an array in boxes, in rounds, so that every file has one writer."""
+    """The parts of an array that each rank writes, in rounds, so that every file has one writer."""
 
     def __init__(
         self, shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int], item_bytes: int
@@ -499,7 +499,7 @@ def _rounds(shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int]) -> 
 
 
 def _common(count: int, size: int, axis: int, boxes: Sequence[Box]) -> np.ndarray:
-    """Return how many indices along an axis each row of files has in common with each box."""
+    """Return the number of indices along an axis that each row of files shares with each box."""
     low = size * np.arange(count)[:, None]
     start = np.array([box.start[axis] for box in boxes])
     stop = np.array([box.stop[axis] if box.size else box.start[axis] for box in boxes])

@@ -75,7 +75,7 @@ def open_image(
 
 
 def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
-    """Return which values are pore, or refuse the arguments."""
+    """Return the rule for pores, or refuse the arguments."""
     thresholds = {"pore_below": below, "pore_above": above}
     limits = [name for name, value in thresholds.items() if value is not None]
     for name in limits:
@@ -147,7 +147,7 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
 
 @dataclass(frozen=True)
 class PoreRule:
-    """Which values are pore: some, or those between two thresholds; all but 0 if none is given."""
+    """The values that are pore: some, or all between two thresholds; by default all but 0."""
 
     values: tuple[int, ...] = ()
     above: float | None = None
@@ -277,7 +277,7 @@ class Image:
             )
 
     def pore_text(self) -> str:
-        """Return which values are pore, once the image has been read. Collective."""
+        """Return the values that are pore, once the image has been read. Collective."""
         seen = self._all_seen()
         if self._source.dtype.kind == "b" and not self._rule.is_given:
             return "value True"

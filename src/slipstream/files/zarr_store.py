@@ -360,7 +360,7 @@ class FieldStore:
     def _aggregation(
         self, field: Field, boxes: tuple[Box, ...], layout: StoredLayout
     ) -> Aggregation:
-        """Return who writes what of an array, the same for all of the same points and boxes."""
+        """Return the parts that each rank writes, alike for arrays of the same points and boxes."""
         key = field.shape, boxes, layout.file
         if self._last_aggregation is None or self._last_aggregation[0] != key:
             made = Aggregation(field.shape, boxes, layout.file, field.data.itemsize)
@@ -448,7 +448,7 @@ class FieldStore:
                 self._files.replace(f"{name}/{shard_name((*leading, *index))}", content.data)
 
     def _publish(self) -> None:
-        """Update the group's consolidated metadata, by which readers see only whole snapshots."""
+        """Update the group's consolidated metadata: readers then see only whole snapshots."""
 
         def consolidate() -> None:
             with warnings.catch_warnings():
@@ -459,7 +459,7 @@ class FieldStore:
         self._on_first_rank(consolidate)
 
     def _publish_lengths(self, snapshots: int) -> None:
-        """Do what `_publish` does, where nothing but the number of snapshots has changed."""
+        """Publish as `_publish` does, where nothing but the number of snapshots has changed."""
         group = json.loads((self.path / _DESCRIPTION).read_bytes())
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):

@@ -68,7 +68,7 @@ class ChosenAverages(ChosenFields):
             raise InputError(f"{where}.since: is {self.start:g}; accepted: less than time.end")
         self.batch = settings.batch or self._usual_batch(end)
         shape = self._sampling.points.boxes[simulation.rank].shape
-        # By the names of averages, which are those of values but for the phase.
+        # By the names of averages: the names of values, and the phase.
         self._sums: dict[str, RunningAverage] = {}
         self._averaged: dict[str, PointValues] = {}
         for name, point_values in self._values.items():
@@ -139,7 +139,7 @@ class ChosenAverages(ChosenFields):
 
     @property
     def samples(self) -> int:
-        """How many samples there have been."""
+        """Number of samples so far."""
         first = itertools.islice(self._sums.values(), self.settings.phases)
         return sum(one.samples for one in first)
 
@@ -402,7 +402,7 @@ class ChosenOutputs:
             yield from one.checkpoint()
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
-        """Refuse steps of one size that miss a time at which something is to be written."""
+        """Refuse steps of one size that miss a time of output."""
         for one, due in self._due.items():
             key = "interval" if getattr(one.settings, "times", None) is None else "times"
             due.occasions.check_hits(f"{one.where}.{key}", start, end, step_size)

@@ -135,7 +135,7 @@ class Region:
         )
 
     def section(self, box: Box) -> tuple[Box, tuple[slice, ...]]:
-        """Return which part of the region a box of points has, and where in the box this is."""
+        """Return the part of the region that a box of points has, and its indices in the box."""
         start, stop, slices = [], [], []
         for points, low, high in zip(self.ranges, box.start, box.stop, strict=True):
             first = min(max(0, -((points.start - low) // points.step)), len(points))
@@ -173,7 +173,7 @@ def _within(layout: Layout, axis: str, ends: Sequence[float], key: str) -> range
 
 
 class _Sampling:
-    """Takes the values at some points from all of this rank's."""
+    """The values at some points, from all values of this rank."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -181,7 +181,7 @@ class _Sampling:
         self._box = self.layout.boxes[simulation.rank]
 
     def chunk_box(self, values: Any, plane: int) -> Box:
-        """Return which points a chunk of values is of."""
+        """Return the points of a chunk of values."""
         low = self._box.start[0] + plane
         return self._box.with_range(0, low, low + values.shape[1])
 
@@ -494,7 +494,7 @@ class _FileForEach(SnapshotFiles):
 
     @abstractmethod
     def _stored(self) -> Iterator[float | None]:
-        """Yield the time of each snapshot that is there; None if it cannot be read."""
+        """Yield the time of each stored snapshot; None if it cannot be read."""
 
     def go_on(self) -> None:
         def remove() -> None:
@@ -645,6 +645,6 @@ SNAPSHOTS: dict[str, type[SnapshotFiles]] = {
 
 
 def _groups(array: SampledArray) -> list[slice]:
-    """Return which components are made together: no more than those of a vector."""
+    """Return the components that are made together: at most a vector's."""
     count = len(array.suffixes)
     return [slice(low, min(low + 3, count)) for low in range(0, count, 3)]

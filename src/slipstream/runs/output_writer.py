@@ -365,7 +365,7 @@ class OutputWriter:
         return self._simulation.case
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
-        """Refuse steps of one size that miss a time at which something is to be written."""
+        """Refuse steps of one size that miss a time of output."""
         self.chosen.check_hits(start, end, step_size)
 
     def is_due(self) -> bool:
@@ -678,7 +678,7 @@ class OutputWriter:
 
 
 def counts_until(case: Case, length: float) -> dict[str, int]:
-    """Return how many of each kind of output are written in a run of this length."""
+    """Return the number of outputs of each kind in a run of this length."""
     output, counts = case.output, {}
     for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields", *case.path_kinds):
         interval = case.interval(kind)
@@ -696,7 +696,7 @@ def counts_until(case: Case, length: float) -> dict[str, int]:
 
 
 def _how_often(interval: float | None, length: float) -> int:
-    """Return how often something is written: at the start, at intervals, and at the end."""
+    """Return the number of times of output: at the start, at intervals, and at the end."""
     if interval is None:
         return 1
     whole = math.floor(length / interval * (1 + 1e-12) + 1e-9)

@@ -48,7 +48,7 @@ _LOST = 1e-3
 
 @dataclass(frozen=True)
 class StepTable:
-    """The steps of a run, as ``steps.csv`` has them: a row for some of one size."""
+    """The steps of a run, from ``steps.csv``: a row for some of one size."""
 
     step: np.ndarray
     time: np.ndarray
@@ -146,7 +146,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """How a state that a run has had is computed again.
+    """The plan that computes an earlier state of a run again.
 
     Attributes
     ----------

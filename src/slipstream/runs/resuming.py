@@ -340,7 +340,7 @@ class _Reading:
         return segments[-1].ended is not None and segments[-1].error is None
 
     def _began(self) -> tuple[int, float]:
-        """Return at which step and time the run began."""
+        """Return the step and time at which the run began."""
         if self._state is not None and self._state.began is not None:
             return self._state.began
         if self._record.segments:
@@ -419,7 +419,7 @@ def tables_at(
 
 
 def _take_over(key: str, theirs: dict[str, Any], tables: dict[str, Any]) -> None:
-    """Give a key of tables the value that others have, or remove it if they have none."""
+    """Set a key of tables to its value in other tables, or remove it if they have none."""
     name, _, inner = key.partition(".")
     source, target = theirs.get(name), tables.get(name)
     if not inner or not isinstance(source, dict) or not isinstance(target, dict):

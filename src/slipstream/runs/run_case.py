@@ -345,7 +345,7 @@ class _CaseRun:
         return f"{verb} at step {simulation.step}, t = {simulation.time:.6g}, on {where}{changed}"
 
     def _how_far(self, loop: TimeLoop, start: float, end: float) -> str:
-        """Return how far the run is, how fast, and how much of it is left as far as is known."""
+        """Return the progress of the run, its speed, and the time left, as far as known."""
         simulation = self._simulation
         text = progress_text(simulation, loop.step_size)
         elapsed = loop.elapsed
@@ -377,7 +377,7 @@ class _CaseRun:
         timers = _mean_timers(simulation)
         self._recorder.end(ended_by, {}, self._effort.parts(loop), timers)
         with contextlib.suppress(RunError):
-            # Without plots: who stops a run does not want to wait for them.
+            # Without plots: a user who stops a run does not want to wait for them.
             self._write_report({})
         reason = f"time.wall = {case.time.wall} is over" if ended_by == "wall" else "interrupted"
         where = f"{reason} at step {simulation.step}, t = {simulation.time:.6g};"
@@ -477,7 +477,7 @@ def is_over(simulation: Simulation, earlier: EarlierSegments) -> bool:
 
 
 def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int | None:
-    """Return how many steps may be done; those of earlier segments of the run count."""
+    """Return the number of steps that may be done; steps of earlier segments count."""
     most = simulation.case.time.max_steps
     if most is None or earlier is None:
         return most
@@ -504,7 +504,7 @@ def _ended_by(simulation: Simulation, loop: TimeLoop) -> EndedBy:
 
 
 def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
-    """Return how to continue with a run that was to end early, but has come to its last step."""
+    """Return the advice for a run that was to end early, but has reached its last step."""
     case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
@@ -566,7 +566,7 @@ def write_timeline(simulation: Simulation, folder: Path) -> list[Path]:
 
 
 def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
-    """Have pictures of the output drawn."""
+    """Start drawing pictures of the output."""
     common = {"title": case.title}
     of_run = {
         "choice": writer.choice,

@@ -88,11 +88,11 @@ class StepLog:
 
     @property
     def waiting(self) -> int:
-        """How many complete runs have not been taken."""
+        """Number of complete runs that have not been taken."""
         return len(self._runs)
 
     def begin(self, step: int, sets: int, goes_on: bool) -> bool:
-        """Note from now on; return whether the record has a gap before this step.
+        """Start noting; return whether the record has a gap before this step.
 
         If it `goes_on`, the last step of the record is this one, unless this object knows better.
         """
@@ -214,7 +214,7 @@ class Simulation(ABC):
         # How often fields or settings have been set: a step chosen before may not suit them.
         self.times_set = 0
         self._times_settings_changed = 0
-        # The sizes of steps, for who writes them down.
+        # The sizes of steps, for the recorder.
         self.step_log = StepLog()
         # Whether what looks on between two steps wants the run to end there.
         self.is_to_stop = False
@@ -393,7 +393,7 @@ class Simulation(ABC):
 
     @property
     def times_fields_set(self) -> int:
-        """How often fields have been set: what a record of settings does not tell."""
+        """Number of times that fields have been set, which a record of settings does not show."""
         return self.times_set - self._times_settings_changed
 
     def complete_steps(self) -> None:
@@ -417,7 +417,7 @@ class Simulation(ABC):
 
     @property
     def _lanes(self) -> int:
-        """How many lanes work on a step side by side."""
+        """Number of lanes that work on a step side by side."""
         return self.device.lanes
 
     def timers(self) -> dict[str, float]:
@@ -427,7 +427,7 @@ class Simulation(ABC):
     def indicators(self) -> dict[str, Fact]:
         """Return facts between two steps that show how the run goes; costs nothing.
 
-        "expected end" is the time at which it will be over, if that is not the end of the case.
+        "expected end" is the time at which it will end, if that is not the end of the case.
         """
         return {}
 
@@ -452,7 +452,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def pictures(self) -> PictureChoice:
-        """Return which diagnostics and which field are drawn at the end."""
+        """Return the diagnostics and the field that are drawn at the end."""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return pairs of wavenumbers and values by name, the same on all ranks. Collective."""
@@ -480,7 +480,7 @@ class Simulation(ABC):
         """Yield the fields for people to look at, in the same order on all ranks. Collective."""
 
     def layout(self) -> Layout:
-        """Return where the points are. Collective at first."""
+        """Return the layout of the points. Collective at first."""
         raise NotImplementedError
 
     def point_values(self, of: Any, where: str) -> PointValues:

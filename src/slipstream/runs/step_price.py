@@ -222,7 +222,7 @@ class StepTime:
 
 
 def step_time(counts: StepCounts, machine: Machine) -> StepTime:
-    """Return how long a step takes that moves so much."""
+    """Return the seconds of a step with this traffic."""
     ranks, devices = counts.ranks_of_node, counts.devices_of_rank
     nodes = -(-counts.ranks // ranks)
     one_way = max(counts.bus_in_bytes, counts.bus_out_bytes)

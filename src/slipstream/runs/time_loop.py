@@ -20,7 +20,7 @@ _REASONS = ("interrupted", "wall", "stopped", "seconds")
 
 
 class Occasions(ABC):
-    """Tells when something is due; time and steps never decrease."""
+    """The times or steps at which something is due; time and steps never decrease."""
 
     @abstractmethod
     def is_due(self, time: float, step: int) -> bool:
@@ -50,7 +50,7 @@ class Occasions(ABC):
         return True
 
     def after(self, time: float) -> float:
-        """Return when it is due next after a time; infinity where time does not tell."""
+        """Return the next time after this one at which it is due; infinity if steps decide, or none is left."""
         return math.inf
 
     def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:

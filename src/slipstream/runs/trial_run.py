@@ -196,7 +196,7 @@ def check_run(
 def _try(
     simulation: Simulation, folder: Path, console: Console, kmax_eta: float
 ) -> tuple[Trial, PilotFindings]:
-    """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
+    """Do the trial and the family's part; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
     simulation.check_size()
     announce(console, simulation.case, description(simulation), folder)
@@ -216,7 +216,7 @@ def _try(
 
 
 def _kernels() -> int:
-    """Return how many kernels have been compiled on this machine."""
+    """Return the number of kernels that have been compiled on this machine."""
     with contextlib.suppress(OSError, SlipstreamError):
         return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
     return 0
@@ -290,7 +290,7 @@ def _of_diagnostics(simulation: Simulation, first: float) -> float:
 
 
 def _count_output(simulation: Simulation, folder: Path, trial: Trial) -> None:
-    """Make states and fields without writing them: their sizes, and what they would take."""
+    """Make states and fields without writing them: their sizes, and the seconds to write them."""
     comm = simulation.comm
 
     def probe() -> float:
@@ -329,7 +329,7 @@ def _count_output(simulation: Simulation, folder: Path, trial: Trial) -> None:
 
 @contextlib.contextmanager
 def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
-    """Give a folder on the file system of the output, and remove it. Collective."""
+    """Make a folder on the file system of the output, and remove it at the end. Collective."""
 
     def made() -> str:
         absolute = folder.absolute()
@@ -377,7 +377,7 @@ def _sizes_in(path: Path) -> dict[Path, int]:
 
 
 def _repeated(files: Collection[Path]) -> int:
-    """Return how many files are there again each time: not what zarr stores have once."""
+    """Return the number of files that each time adds: not what zarr stores have once."""
     return sum(
         CHECKPOINTS_NAME in path.parts
         or ".zarr" not in str(path)
@@ -387,7 +387,7 @@ def _repeated(files: Collection[Path]) -> int:
 
 
 def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
-    """Return how many processes each host has, and the memory they took at most. Collective."""
+    """Return the number of processes of each host, and their largest memory. Collective."""
     mine = socket.gethostname(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     hosts: dict[str, tuple[int, int]] = {}
     for name, used in [mine] if comm is None else comm.allgather(mine):
@@ -440,7 +440,7 @@ def cost_of(case: Case, trial: Trial, pilot: PilotFindings) -> RunCost:
 
 
 def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
-    """Return how many more steps it takes that adaptive ones are shortened to hit times of output.
+    """Return the number of steps that shortening adds, so that adaptive steps hit times of output.
 
     Between two of them it is half a step on average, and none where steps fit.
     """

@@ -356,7 +356,7 @@ def height_over_width(plane: FieldPlane) -> float:
 
 
 def extent_of(coordinates: np.ndarray) -> tuple[float, float]:
-    """Return where the cells around equally spaced points begin and end."""
+    """Return the ends of the cells around equally spaced points."""
     spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
     return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)
 

@@ -25,7 +25,7 @@ from slipstream.engine.text import one_line
 from slipstream.files.durable_files import errors_name, named
 from slipstream.show.field_planes import ColourScale, FieldPlane, colour_scale
 
-# Frames by which the colours are chosen.
+# Frames that determine the colours.
 _FIRST_FRAMES = 8
 _COLOURS = 220
 # Greys follow the colours in the palette, from black to white.

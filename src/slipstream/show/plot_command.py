@@ -60,7 +60,7 @@ class PlaneWishes:
     def of_options(
         cls, plane: str | None, time: float | None, limits: str | None, colours: str | None
     ) -> PlaneWishes:
-        """Return the wishes that options express, once they are checked."""
+        """Return the wishes from options, after checking these."""
         if time is not None and not math.isfinite(time):
             raise InputError(f"--time: {time} is no time; accepted: a number")
         if colours is not None and colours not in matplotlib.colormaps:
@@ -190,7 +190,7 @@ def plot_together(
 def spectrum_wishes(
     name: str | None, power: str | None, is_average: bool, since: float | None
 ) -> SpectrumWishes | None:
-    """Return the wishes for a spectrum that options express; None without any."""
+    """Return the wishes for a spectrum from options; None without any."""
     if since is not None and not (is_average and math.isfinite(since)):
         raise InputError("--since: goes with --average; accepted: a time")
     try:
@@ -377,6 +377,6 @@ def _make(out: Path) -> None:
 
 
 def usual_folder(*runs: Path) -> Path:
-    """Return where pictures of runs are written by default: not into their own folders."""
+    """Return the default folder for pictures of runs: never one of their own folders."""
     names = [one_line(run.absolute().name) or "run" for run in runs]
     return Path("plots") / shortened("-".join(names), _LONGEST_FOLDER).replace("…", "_")

@@ -233,7 +233,7 @@ def run_page(
     is_running: bool = False,
     timeline: bytes = b"",
 ) -> str:
-    """Return the page of a run; the folder is named as by those who resume the run.
+    """Return the page of a run; the folder is named as users who resume the run name it.
 
     `plots` are inline SVG by the names of the pictures, `case` is the effective case if the record
     has none, and `timeline` a PNG of a step's timeline.

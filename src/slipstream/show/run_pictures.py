@@ -343,11 +343,11 @@ def resolved_shells(
 
 @dataclass(frozen=True)
 class SpectrumWishes:
-    """How a spectrum is drawn; whatever is not requested is empty."""
+    """The requested form of a spectrum; whatever is not requested is empty."""
 
     # By default the first that the run draws.
     name: str = ""
-    # The power of the wavenumber by which values are multiplied: a compensated spectrum.
+    # Values are multiplied by this power of the wavenumber: a compensated spectrum.
     power: Fraction = Fraction(0)
     # Whether the average over time is drawn, with a band of its standard error.
     is_average: bool = False

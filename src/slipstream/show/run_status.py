@@ -38,7 +38,7 @@ _SIGNS = (SERIES_NAME, RUN_RECORD_NAME, "run.log", CHECKPOINTS_NAME)
 _LONGEST_SILENCE = 900.0
 # Another machine may have the same name: a process is not missed while there are signs of life.
 _SHORTEST_SILENCE = 10.0
-# Over how many seconds of watching the speed is taken.
+# Seconds of watching from which the speed is taken.
 _WINDOW = 120.0
 
 # Conditions of a run.
@@ -114,12 +114,12 @@ class RunStatus:
     where: str = ""
     # Of this segment.
     warnings: list[str] = field(default_factory=list)
-    # The error by which it has failed, or the fault of its files.
+    # The error that ended it, or the fault of its files.
     error: str = ""
 
     @property
     def fraction(self) -> float:
-        """How much of this segment's time is over; not-a-number if that is not known."""
+        """The share of this segment's time that is over; not-a-number if unknown."""
         length = self.end - self.start
         done = (self.time - self.start) / length if length > 0 else math.nan
         return min(max(done, 0.0), 1.0) if math.isfinite(done) else math.nan
@@ -133,7 +133,7 @@ class RunWatcher:
         self.folder = folder.path if isinstance(folder, RunFolder) else Path(folder)
         self._faults: list[str] = []
         self.series = SeriesTail(self.folder / SERIES_NAME)
-        # When the run was how far, as far as it was watched: by the clock, step and time.
+        # Progress of the run while it was watched: seconds by the clock, step and time.
         self._seen: list[tuple[float, float, float]] = []
 
     def look(self) -> RunStatus:

@@ -86,7 +86,7 @@ class TimeAverage:
 
     @property
     def correlation_times(self) -> Any:
-        """How many correlation times the record has; infinity where nothing fluctuates."""
+        """Number of correlation times in the record; infinity where nothing fluctuates."""
         return _correlation_times(self.correlation_time, self.duration)
 
     def __str__(self) -> str:

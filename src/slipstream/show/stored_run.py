@@ -208,7 +208,7 @@ class StoredRun:
         return densities
 
     def _chosen(self, kind: str, model: type[_Chosen]) -> Iterator[_Chosen]:
-        """Yield what the case asks for of a kind of output, but for tables that are not valid."""
+        """Yield the output of a kind that the case asks for, without tables that are not valid."""
         output = self.case.get("output")
         tables = output.get(kind, []) if isinstance(output, dict) else []
         for table in tables if isinstance(tables, list) else []:
@@ -236,7 +236,7 @@ class StoredRun:
         return range(count - self._snapshots[-1][2] - 1 if count else 0, count)
 
     def choice_of(self, name: str, there: Sequence[str] | None = None) -> PlaneChoice:
-        """Return how a field is drawn: of vectors and complex fields the magnitude.
+        """Return the choice of a plane of a field: of vectors and complex fields the magnitude.
 
         `there` names the existing fields; by default those of snapshots.
         """

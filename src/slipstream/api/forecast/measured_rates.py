@@ -144,7 +144,7 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
 def _mixed(
     reads: Sequence[_Piece], writes: Sequence[_Piece], shares: tuple[float, float]
 ) -> list[tuple[str, _Piece]]:
-    """Return requests in which reading and writing take turns, in such shares of all bytes."""
+    """Return requests that read and write in turn, in these shares of all bytes."""
     all_bytes = sum(shares) or 1.0
     into, out = (one / all_bytes for one in shares)
     count = int(min(len(reads) / max(into, 1e-9), len(writes) / max(out, 1e-9)))
@@ -183,7 +183,7 @@ def _requests(requests: Sequence[tuple[str, _Piece]]) -> None:
 
 
 def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:
-    """Return who sends to whom in a pattern, as pairs of ranks."""
+    """Return the pairs of sender and receiver in a pattern."""
     if pattern == "uni-directional":
         return [(0, 1)]
     if pattern == "bi-directional":
@@ -192,7 +192,7 @@ def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:
 
 
 def pattern_plan(pattern: str, rank: int, ranks: int, elements: int) -> ExchangePlan:
-    """Return one rank's plan of a pattern, in which nobody sends to itself."""
+    """Return a rank's plan of a pattern; no rank sends to itself."""
     pairs = senders_and_receivers(pattern, ranks)
 
     def blocks(side: int, opposite: int) -> tuple[Block, ...]:
@@ -263,7 +263,7 @@ def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
 def usable_transports(
     names: Sequence[str], device: Device, comm: Communicator
 ) -> tuple[dict[str, Transport], dict[str, str]]:
-    """Make some transports, or all that are usable; return why others are not. Collective."""
+    """Make some transports, or all usable ones; return the reasons against others. Collective."""
     made: dict[str, Transport] = {}
     skipped: dict[str, str] = {}
     for name in names or TRANSPORTS:

@@ -104,7 +104,7 @@ class Forecast:
 
     @property
     def files(self) -> int | None:
-        """How many files stay of these outputs; None where their number is not known."""
+        """Number of files of these outputs that are kept; None if unknown."""
         if not self.outputs or any(one.kept is None for one in self.outputs.values()):
             return None
         return sum(one.files * (one.kept or 0) for one in self.outputs.values())
@@ -196,7 +196,7 @@ def _outputs(
 
 
 def _seconds(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> float | None:
-    """Return how long all ranks take to write one output; None if that is not known."""
+    """Return the seconds that all ranks take to write one output; None if unknown."""
     rate = machine.write_rate(nodes)
     if rate is None or machine.storage is None:
         return None
@@ -204,7 +204,7 @@ def _seconds(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> floa
 
 
 def _writing(outputs: Mapping[str, OutputForecast]) -> float | None:
-    """Return how long all outputs of a run take; None if that is not known."""
+    """Return the seconds that all outputs of a run take; None if unknown."""
     total = 0.0
     for output in outputs.values():
         if output.seconds is None or output.times is None:

@@ -65,7 +65,7 @@ POINTS: dict[str, dict[Family, tuple[int, int]]] = {
 _MANY: tuple[Family, int] = ("spectral", 8)
 _ONE: tuple[Family, int] = ("advection", 12)
 _CALL: tuple[Family, int] = ("transform", 8)
-# MiB that copies access, by which caches are found.
+# MiB that copies access, to find the caches.
 CACHE_MIB = {
     "cpu": (2, 4, 8, 12, 16, 24, 32, 64, 128, 256),
     "gpu": (8, 16, 24, 32, 48, 64, 96, 128, 256, 512),
@@ -84,7 +84,7 @@ _UNTIMED = 12
 _SECONDS = 0.01
 # How often the steps take turns.
 _TURNS = 3
-# Rounds in which rates and starts are found in turn.
+# Rounds that find rates and starts in turn.
 _ROUNDS = 8
 # The share of a step that starts leave to its passes, at least.
 _LEAST = 0.05
@@ -379,7 +379,7 @@ def _copies(
 
 
 class _Steady:
-    """Takes the median of some rounds of a measurement, and remembers where they differ much."""
+    """Medians of some rounds of each measurement, and doubts where the rounds differ much."""
 
     def __init__(self) -> None:
         self.doubts: list[str] = []
