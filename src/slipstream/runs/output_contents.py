@@ -394,7 +394,7 @@ class ChosenMovie(Chosen):
             )
 
     def _plane(self) -> FieldPlane:
-        """Return the points of the plane."""
+        """Return the plane of the points, without values."""
         points, unit = self._sampling.points, self._values.unit
         row, column = points.dims
         axis, position = next(iter(points.attributes.items()))

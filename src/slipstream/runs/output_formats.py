@@ -181,7 +181,7 @@ class _Sampling:
         self._box = self.layout.boxes[simulation.rank]
 
     def chunk_box(self, values: Any, plane: int) -> Box:
-        """Return the points of a chunk of values."""
+        """Return the box of a chunk of values."""
         low = self._box.start[0] + plane
         return self._box.with_range(0, low, low + values.shape[1])
 

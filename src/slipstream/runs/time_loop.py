@@ -50,7 +50,7 @@ class Occasions(ABC):
         return True
 
     def after(self, time: float) -> float:
-        """Return the next time after this one at which it is due; infinity if steps decide, or none is left."""
+        """Return the next time at which it is due; infinity if steps decide, or none is left."""
         return math.inf
 
     def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:
