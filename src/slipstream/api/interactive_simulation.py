@@ -784,9 +784,17 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         beside = self._beside_the_case()
         named, start, kept = self._named(), self.case, None  # finding the names may prepare it
         if self._is_prepared:
-            start, kept = self._case_from_rest(), _on_host(self.solver.kept())
+            start, kept = self._case_from_rest(), _move_to_host(self.solver.kept())
         cases = [case.model_dump(exclude_unset=True) for case in (start, self.case)]
-        return _again, (type(self), named, *cases, kept, self.device.kind, beside, attributes)
+        return _rebuild_simulation, (
+            type(self),
+            named,
+            *cases,
+            kept,
+            self.device.kind,
+            beside,
+            attributes,
+        )
 
     def _named(self) -> Any:
         """Return the object that the case has by name only, such as a model of a program."""
@@ -858,7 +866,7 @@ def simulation_of(
     return made
 
 
-def _again(
+def _rebuild_simulation(
     kind: type[InteractiveSimulation],
     named: Any,
     start: dict[str, Any],
@@ -880,12 +888,12 @@ def _again(
     return made
 
 
-def _on_host(kept: Any) -> Any:
-    """Return what a solver has kept with all arrays on the host."""
+def _move_to_host(kept: Any) -> Any:
+    """Return the state that a solver has kept, with all arrays on the host."""
     if isinstance(kept, dict):
-        return {name: _on_host(value) for name, value in kept.items()}
+        return {name: _move_to_host(value) for name, value in kept.items()}
     if isinstance(kept, list):
-        return list(map(_on_host, kept))
+        return list(map(_move_to_host, kept))
     return host_values(kept) if hasattr(kept, "__cuda_array_interface__") else kept
 
 

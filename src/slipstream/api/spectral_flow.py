@@ -688,7 +688,7 @@ def _initial_values(view: FieldView, value: Any, places: list[np.ndarray]) -> Ar
     """Return this rank's part of a field from an array, or from a function of x, y and z."""
     if callable(value):
         values = np.zeros(view.shape)
-        returned = _called(view.name, value, places)
+        returned = _call_formula(view.name, value, places)
         if view.ndim == 4 and not np.iterable(returned):
             raise InputError(
                 f"initial[{view.name!r}]: the function returns {type(returned).__name__}; accepted:"
@@ -712,7 +712,7 @@ def _initial_values(view: FieldView, value: Any, places: list[np.ndarray]) -> Ar
     return view._as_part(value)
 
 
-def _called(name: str, function: Any, places: list[np.ndarray]) -> Any:
+def _call_formula(name: str, function: Any, places: list[np.ndarray]) -> Any:
     """Call a function of x, y and z; errors that it raises itself are not caught."""
     try:
         inspect.signature(function).bind(*places)

@@ -62,9 +62,9 @@ def explain(
     key = _key(problem, data) or "case"
     text = _describe(model, problem, terms)
     names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
-    message = text if names_keys else f"{_spelled(key, terms)}: {text}"
+    message = text if names_keys else f"{_spell_key(key, terms)}: {text}"
     if len(problems) > 1:
-        others = ", ".join(_spelled(_key(one, data), terms) for one in problems[1:4])
+        others = ", ".join(_spell_key(_key(one, data), terms) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
 
@@ -85,7 +85,7 @@ def _key(problem: Any, data: Any) -> str:
     return key.removeprefix(".")
 
 
-def _spelled(key: str, terms: Terms) -> str:
+def _spell_key(key: str, terms: Terms) -> str:
     table, _, name = key.partition(".")
     return spelled([KeyName(table, name)], terms) if name else key
 
@@ -437,29 +437,29 @@ def _merge(
     data: dict[str, Any], overrides: dict[str, Any], unset: Sequence[str], model: type[Case]
 ) -> dict[str, Any]:
     """Return `data` with the overrides, without keys that these displace, or that are unset."""
-    merged: dict[str, Any] = _copied(data)
+    merged: dict[str, Any] = _copy_tables(data)
     displaced = [
         key_path
         for key, value in overrides.items()
         if value is not None
         for key_path in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
     ]
-    removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
+    removed = [key for key in (*unset, *displaced) if _remove_key(merged, key)]
     for key in removed:
         for other in model.goes_with.get(key, ()):
-            _removed(merged, other)
+            _remove_key(merged, other)
     for key, value in overrides.items():
         if key in unset:
             continue  # any other is refused as unknown
         *path, name = key.split(".")
         table = merged
         for part in path:
-            table = _entered(table, part, key)
+            table = _enter_table(table, part, key)
         table[name] = value
     return merged
 
 
-def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
+def _enter_table(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
     """Return a table in a table; of a list, the table of a number, as `output.fields[2]`."""
     numbered = _NUMBERED.fullmatch(part)
     entry = table.setdefault(numbered[1] if numbered else part, {})
@@ -477,12 +477,12 @@ def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
     return inner
 
 
-def _copied(value: Any) -> Any:
+def _copy_tables(value: Any) -> Any:
     """Return tables, and what they hold, that can be changed without the given ones."""
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copy_tables(one) for key, one in value.items()}
     is_tables = isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value)
-    return [_copied(one) for one in value] if is_tables else value
+    return [_copy_tables(one) for one in value] if is_tables else value
 
 
 def _check_sizes(value: Any, source: str, key: str = "") -> None:
@@ -497,10 +497,10 @@ def _check_sizes(value: Any, source: str, key: str = "") -> None:
         raise InputError(f"{source}: {key}: {shown(value)} is too large; accepted: less than 1e308")
 
 
-def _removed(data: dict[str, Any], key: str) -> bool:
+def _remove_key(data: dict[str, Any], key: str) -> bool:
     """Remove a dotted key from tables; return whether it was there."""
     table, _, name = key.partition(".")
     if not name:
         return data.pop(table, None) is not None
     inner = data.get(table)
-    return isinstance(inner, dict) and _removed(inner, name)
+    return isinstance(inner, dict) and _remove_key(inner, name)

@@ -61,7 +61,7 @@ def seconds_of(duration: Any) -> float:
     return seconds
 
 
-def _checked_duration(duration: Any) -> Any:
+def _check_duration(duration: Any) -> Any:
     seconds_of(duration)
     return duration
 
@@ -86,7 +86,7 @@ class Time(Table):
         " from whose state this one starts, do not count",
         example=1000,
     )
-    wall: Annotated[str | float, BeforeValidator(_checked_duration)] | None = Key(
+    wall: Annotated[str | float, BeforeValidator(_check_duration)] | None = Key(
         None,
         'wall-clock time of the process, "23h30m" or seconds: the run ends early enough'
         " to write its last state, and `slipstream resume` continues it",

@@ -138,13 +138,13 @@ def _keys_of_file(path: Any) -> dict[str, Any]:
     return dict.fromkeys(_FILE_KEYS if found is None else (*_PORE_KEYS, *FORMAT_KEYS[found]))
 
 
-def _foreign(data: dict[str, Any], applicable: dict[str, Any]) -> list[str]:
+def _foreign_keys(data: dict[str, Any], applicable: dict[str, Any]) -> list[str]:
     """Return the given keys that apply to other images but not to this one."""
     of_sources = (*_FILE_KEYS, *KEYS_OF_SAMPLES)
     return [key for key in data if key in of_sources and key not in applicable]
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     """Return names for people: 'a', 'b' and 'c'."""
     quoted = [repr(name) for name in names]
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if names[1:] else quoted)
@@ -152,7 +152,7 @@ def _listed(names: list[str]) -> str:
 
 def _remove(foreign: list[str], whose: str, accepted: dict[str, Any], path: Any) -> str:
     """Return the remedy for keys that do not apply to an image, in one message."""
-    text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
+    text = f"{_list_names(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
     if found is not None and "shape" in foreign and "shape" not in accepted:
@@ -267,8 +267,8 @@ class Image(Table):
         if (path is None) == (sample is None):
             which = "neither given" if path is None else "both given"
             if path is not None:
-                rest = _foreign(data, _keys_of_file(path))
-                which += f"; for the image, remove {_listed(['sample', *rest])}"
+                rest = _foreign_keys(data, _keys_of_file(path))
+                which += f"; for the image, remove {_list_names(['sample', *rest])}"
             raise ValueError(
                 f"exactly one of 'path' (a voxel image) and 'sample' ({', '.join(SAMPLES)}) is"
                 f" needed, {which}"
@@ -278,7 +278,7 @@ class Image(Table):
         accepted = _keys_of_file(path) if sample is None else {"shape": _REQUIRED}
         accepted |= {} if sample is None else SAMPLE_KEYS[sample]
         whose = f"path = {path!r}" if sample is None else f"sample = {sample!r}"
-        foreign = _foreign(data, accepted)
+        foreign = _foreign_keys(data, accepted)
         if foreign:
             raise ValueError(_remove(foreign, whose, accepted, path))
         missing = [key for key, value in accepted.items() if value is _REQUIRED and key not in data]

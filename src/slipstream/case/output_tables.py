@@ -125,7 +125,7 @@ class _Recurring(Table):
         return self
 
 
-def _named(expressions: Any) -> dict[str, str]:
+def _name_expressions(expressions: Any) -> dict[str, str]:
     """Return expressions by the names of their arrays."""
     if isinstance(expressions, Mapping):
         return dict(expressions)
@@ -198,7 +198,7 @@ class FieldsOutput(_Recurring):
                 "accepted: a name or expression as text, a list of these, or a table of them by the"
                 " names of their arrays"
             )
-        named = _named(of)
+        named = _name_expressions(of)
         if len(named) < len(expressions):
             raise ValueError("has two that are called the same; accepted: a table with other names")
         for name in named:
@@ -266,7 +266,7 @@ class FieldsOutput(_Recurring):
     @property
     def named(self) -> dict[str, str]:
         """Names and expressions, by the names of their arrays."""
-        return _named(self.of)
+        return _name_expressions(self.of)
 
     @property
     def stride_xyz(self) -> tuple[int, int, int]:

@@ -792,7 +792,7 @@ class SpectralCase(Case):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make cases picklable, so that ranks can send them, though classes are made for models."""
-        return _again, (self.model_dump(exclude_unset=True),)
+        return _rebuild_case, (self.model_dump(exclude_unset=True),)
 
     @property
     def points(self) -> int:
@@ -832,5 +832,5 @@ def _case_of_function(function: Callable[..., Any]) -> type[SpectralCase]:
     return create_model("SpectralCase", __base__=SpectralCase, equation=(equation, ...))
 
 
-def _again(data: dict[str, Any]) -> Case:
+def _rebuild_case(data: dict[str, Any]) -> Case:
     return SpectralCase.suited_to(data).model_validate(data)

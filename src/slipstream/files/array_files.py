@@ -51,7 +51,7 @@ class ImageDataFile:
     ) -> None:
         self._shape, self._origin, self._on_points = tuple(shape), tuple(origin), on_points
         self._spacing = tuple(spacing) if isinstance(spacing, Sequence) else (spacing,) * 3
-        self._dtypes = {name: _little(dtype) for name, (dtype, _) in arrays.items()}
+        self._dtypes = {name: _little_endian(dtype) for name, (dtype, _) in arrays.items()}
         self._components = {name: components for name, (_, components) in arrays.items()}
         # Where the values of each array begin.
         self.starts: dict[str, int] = {}
@@ -117,7 +117,7 @@ class ImageDataFile:
         self._file.write(np.ascontiguousarray(values, dtype).data)
 
 
-def _little(dtype: Any) -> np.dtype:
+def _little_endian(dtype: Any) -> np.dtype:
     """Return a type with the byte order of the file."""
     ordered: np.dtype = np.dtype(dtype).newbyteorder("<")
     if ordered.str[1:] not in _TYPES:
@@ -221,7 +221,7 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
     def read() -> np.ndarray:
         all_boxes, where = checked_boxes(boxes, None, ranks, "boxes"), Path(path)
         shape = shape_covered(all_boxes)
-        with _opened(where, name) as stored:
+        with _open_array(where, name) as stored:
             leading = stored.shape[: max(0, len(stored.shape) - len(shape))]
             if tuple(stored.shape[len(leading) :]) != shape:
                 raise InputError(
@@ -236,7 +236,7 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
 
 
 @contextlib.contextmanager
-def _opened(path: Path, name: str) -> Iterator[Any]:
+def _open_array(path: Path, name: str) -> Iterator[Any]:
     """Give an array in a file that may be somebody else's, or raise `InputError`."""
     import h5py
 

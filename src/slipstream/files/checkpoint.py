@@ -187,12 +187,12 @@ def read_manifest(path: Path) -> Manifest:
     size = sizes.pop(MANIFEST, None)
     if size is None:
         raise Damage(f"{MANIFEST} is missing")
-    manifest = _parsed(_content(path, MANIFEST, size))
+    manifest = _parse_manifest(_content(path, MANIFEST, size))
     for name, (size, _) in manifest.files.items():
         if name not in sizes:
-            raise Damage(f"{_described(name)} is missing")
+            raise Damage(f"{_describe_file(name)} is missing")
         if sizes[name] != size:
-            raise Damage(f"{_described(name)} has {sizes[name]} bytes, not {size}")
+            raise Damage(f"{_describe_file(name)} has {sizes[name]} bytes, not {size}")
     for name in sizes:
         if name not in manifest.files:
             raise Damage(f"{_printable(name)} does not belong to it")
@@ -205,17 +205,17 @@ def check_chunks(path: Path, manifest: Manifest, rank: int = 0, ranks: int = 1) 
     chunks = (chunk for name, one in manifest.arrays.items() for chunk in _chunks(name, one))
     try:
         for name, array, index in itertools.islice(chunks, rank, None, ranks):
-            content = _checked(path, manifest, name)
+            content = _read_regular_file(path, manifest, name)
             if not array.has_its_index(content, index):
-                raise Damage(f"{_described(name)}: its index is another")
+                raise Damage(f"{_describe_file(name)}: its index is another")
             if not all(map(all_finite, array.values_in(content, index))):
-                raise Damage(f"{_described(name)} has values that are no number")
+                raise Damage(f"{_describe_file(name)} has values that are no number")
     except Damage as damage:
         return str(damage)
     return ""
 
 
-def _parsed(content: bytes) -> Manifest:
+def _parse_manifest(content: bytes) -> Manifest:
     """Return the contents of a manifest, if it is complete and of this version."""
     try:
         said = json.loads(content)
@@ -249,10 +249,10 @@ def _check_descriptions(path: Path, manifest: Manifest) -> None:
             wanted = array.file_bytes(index)
             size, _ = manifest.files.get(chunk, (wanted, 0))
             if size != wanted:
-                raise Damage(f"{_described(chunk)} has {size} bytes, not {wanted}")
+                raise Damage(f"{_describe_file(chunk)} has {size} bytes, not {wanted}")
     for name in sorted(expected ^ manifest.files.keys()):
         fault = "is missing" if name in expected else "does not belong to it"
-        raise Damage(f"{_described(name)} {fault}")
+        raise Damage(f"{_describe_file(name)} {fault}")
     group = _description(path, manifest, _DESCRIPTION)
     said = group.get("attributes")
     described = {"step": manifest.step, "time": manifest.time, "case": manifest.case}
@@ -302,11 +302,11 @@ def _is_plain(said: Mapping[str, Any], array: StoredArray) -> bool:
 
 def _description(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
     try:
-        said = json.loads(_checked(path, manifest, name))
+        said = json.loads(_read_regular_file(path, manifest, name))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Damage(f"{_described(name)} is no description of zarr's")
+        raise Damage(f"{_describe_file(name)} is no description of zarr's")
     return said
 
 
@@ -317,25 +317,25 @@ def _chunks(name: str, array: StoredArray) -> Iterator[tuple[str, StoredArray, t
         yield f"{name}/{own}", array, index
 
 
-def _checked(path: Path, manifest: Manifest, name: str) -> bytes:
+def _read_regular_file(path: Path, manifest: Manifest, name: str) -> bytes:
     size, checksum = manifest.files[name]
     content = _content(path, name, size)
     if zlib.crc32(content) != checksum:
-        raise Damage(f"{_described(name)}: its checksum differs")
+        raise Damage(f"{_describe_file(name)}: its checksum differs")
     return content
 
 
 def _content(path: Path, name: str, size: int) -> bytes:
     """Return the content of a path, which is opened only if it is a regular file."""
     if size > _MOST_BYTES:
-        raise Damage(f"{_described(name)} has {size} bytes, more than are ever written")
+        raise Damage(f"{_describe_file(name)} has {size} bytes, more than are ever written")
     try:
         with open_file(path / name) as file:
             content = file.read(size + 1)
     except OSError as error:
-        raise Damage(f"{_described(name)} cannot be read: {reason_of(error)}") from None
+        raise Damage(f"{_describe_file(name)} cannot be read: {reason_of(error)}") from None
     if len(content) != size:
-        raise Damage(f"{_described(name)} has not {size} bytes")
+        raise Damage(f"{_describe_file(name)} has not {size} bytes")
     return content
 
 
@@ -354,7 +354,7 @@ def _files_in(path: Path, below: str = "") -> Iterator[tuple[str, int]]:
         elif stat.S_ISREG(status.st_mode):
             yield name, status.st_size
         else:
-            raise Damage(f"{_described(name)} is {kind_of(status.st_mode)}, not a file")
+            raise Damage(f"{_describe_file(name)} is {kind_of(status.st_mode)}, not a file")
 
 
 def _status(path: Path) -> os.stat_result:
@@ -364,7 +364,7 @@ def _status(path: Path) -> os.stat_result:
         raise Damage(f"it cannot be read: {error.strerror}") from None
 
 
-def _described(name: str) -> str:
+def _describe_file(name: str) -> str:
     """Return the path of a file in a checkpoint, and what it has, for people."""
     array, *rest = name.split("/")
     if len(rest) == 1 and rest[0].startswith(f"c{SHARD_SEPARATOR}"):
@@ -437,7 +437,7 @@ def write_checkpoint(
         said: dict[str, Any] = {"step": step, "time": time, "case": case}
         store = FieldStore(partial, comm, said)
         when = f"step {step}, t = {time:.6g}"
-        store.write(_finite(fields, comm, when), is_flushed_later=True)
+        store.write(_check_finite(fields, comm, when), is_flushed_later=True)
         files = on_every_rank(comm, store.flush)
         parts = [files] if comm is None else comm.gather(files, root=0) or []
 
@@ -490,7 +490,7 @@ def _remove_oldest(checkpoints: Path, keep: int) -> None:
         shutil.rmtree(partial)
 
 
-def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
+def _check_finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
     """Pass fields on, but refuse, on all ranks, one with values that are no number."""
     for field in fields:
 

@@ -138,7 +138,7 @@ class FolderLock:
             try:
                 self.is_kept = _lock(self._file, fcntl.LOCK_EX)
             except BlockingIOError:
-                holder = _holder(self._file)
+                holder = _read_holder(self._file)
                 os.close(self._file)
                 raise in_use(folder, holder) from None
             # Another run may have removed the file between the two.
@@ -173,7 +173,7 @@ def check_lock(folder: Path) -> None:
     try:
         _lock(file, fcntl.LOCK_SH)
     except BlockingIOError:
-        raise in_use(folder, _holder(file)) from None
+        raise in_use(folder, _read_holder(file)) from None
     finally:
         os.close(file)
 
@@ -221,7 +221,7 @@ def _lock(file: int, kind: int) -> bool:
     return True
 
 
-def _holder(file: int) -> str:
+def _read_holder(file: int) -> str:
     """Return the holder of a lock, as it is written there."""
     match = _HOLDER.fullmatch(os.pread(file, 400, 0))
     if match is None:

@@ -109,7 +109,7 @@ def raw_source(
             " are missing: a raw file does not tell them; accepted: "
             "three positive whole numbers; bool, uint8, int16, float32 and the like",
         )
-    counts, kind = _checked_shape(shape), _checked_dtype(dtype, byte_order)
+    counts, kind = _check_shape(shape), _check_dtype(dtype, byte_order)
     if not isinstance(offset, int | np.integer) or offset < 0:
         raise KeyedError(OFFSET, f" is {offset!r}; accepted: a number of bytes, 0 or more")
     size, wanted = path.stat().st_size, offset + math.prod(counts) * kind.itemsize
@@ -131,7 +131,7 @@ def raw_source(
     return Source(str(path), counts, kind, open_raw, threaded=True, raw=(path, int(offset)))
 
 
-def _checked_shape(shape: Any) -> tuple[int, int, int]:
+def _check_shape(shape: Any) -> tuple[int, int, int]:
     if shape is None:
         raise KeyedError(
             SHAPE,
@@ -146,7 +146,7 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     return z, y, x
 
 
-def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
+def _check_dtype(dtype: Any, byte_order: str) -> np.dtype:
     """Return the type of the stored values, byte order included."""
     accepted = "accepted: bool, uint8, int16, float32 and the like"
     if dtype is None:
@@ -329,7 +329,7 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
         array = None if dataset is None else own_dataset(file, dataset)
         if array is None:
             file.visititems(note)
-            dataset = _only(path, names, dataset)
+            dataset = _choose_dataset(path, names, dataset)
             array = own_dataset(file, dataset)
         name, chunks, shape, dtype = dataset or "", array.chunks, array.shape, array.dtype
 
@@ -348,13 +348,13 @@ def zarr_source(path: Path, dataset: str | None = None) -> Source:
     name = "" if dataset is None else dataset.strip("/")
     if name not in arrays:
         volumes = [name for name, one in arrays.items() if len(one.shape) == 3]
-        name = _only(path, volumes, dataset)
+        name = _choose_dataset(path, volumes, dataset)
     array = arrays[name].open()
     planes = (array.shards or array.chunks)[0] if array.ndim else 1
     return Source(str(path), array.shape, array.dtype, _as_it_is(array), planes)
 
 
-def _only(path: Path, datasets: list[str], dataset: str | None) -> str:
+def _choose_dataset(path: Path, datasets: list[str], dataset: str | None) -> str:
     """Return the only name found if no `dataset` is given; a given one is known to be missing."""
     names = shortened(", ".join(sorted(datasets)), 400) or "none"
     if dataset is not None:
@@ -412,19 +412,19 @@ def slice_files(folder: Path) -> list[Path]:
             and not entry.is_dir()
         )
     if not names:
-        raise _refused(f"{folder} is a folder without slices; accepted: a TIFF file for each")
+        raise _refusal(f"{folder} is a folder without slices; accepted: a TIFF file for each")
     numbers = _numbers(folder, names)
     names.sort(key=lambda name: numbers[name])
     pairs = list(itertools.pairwise(names))
     for one, other in pairs:
         if numbers[one] == numbers[other]:
-            raise _refused(f"{folder} has {shown(one)} and {shown(other)}, which have one number")
+            raise _refusal(f"{folder} has {shown(one)} and {shown(other)}, which have one number")
     if pairs:
         _check_gaps(folder, pairs, numbers)
     return [folder / name for name in names]
 
 
-def _refused(text: str) -> KeyedError:
+def _refusal(text: str) -> KeyedError:
     return KeyedError(KeyName("image", "path"), f": {text}")
 
 
@@ -436,7 +436,7 @@ def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
     odd = next((name for name in names if texts[name] != usual), None)
     if odd is not None:
         like = next(name for name in names if texts[name] == usual)
-        raise _refused(
+        raise _refusal(
             f"{folder} has {shown(like)} and {shown(odd)}, whose names differ by more than a "
             "number; accepted: the slices of one image"
         )
@@ -459,7 +459,7 @@ def _check_gaps(
     ]
     if not growing:
         former, latter = (shown(name) for name in pairs[0])
-        raise _refused(
+        raise _refusal(
             f"{folder} has {former}, {latter} and so on, in which no number counts the slices;"
             " accepted: names as slice_0001.tif"
         )
@@ -470,7 +470,7 @@ def _check_gaps(
         missing = number(numbers[former]) + 1
         if missing != number(numbers[latter]):
             more = f", and {lacking - 1:,} more" if lacking > 1 else ""
-            raise _refused(
+            raise _refusal(
                 f"{folder} has no slice {missing}, between {shown(former)} and"
                 f" {shown(latter)}{more}; accepted: slices without gaps"
             )

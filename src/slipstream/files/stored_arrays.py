@@ -316,7 +316,7 @@ def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> Stored
     # Lengths are halved: a little more is nearer to it than half of it.
     size = min(size + size // 4, _LARGEST_SHARD)
     borders = _borders(shape, boxes)
-    file = _divided(_whole(shape, borders), borders, size // item_bytes)
+    file = _divide_lengths(_whole(shape, borders), borders, size // item_bytes)
     bytes_of_file = math.prod(file) * item_bytes
     if bytes_of_file < size // 2 and (
         bytes_of_file < MAXIMUM_CHUNK_BYTES or _count(shape, file) > _MORE_FILES
@@ -360,7 +360,7 @@ def aligned_chunks(
         excess = math.prod(chunk) * item_bytes / (maximum_bytes or MAXIMUM_CHUNK_BYTES)
         if excess <= 1:
             break
-        chunk[axis] = _shortened(chunk[axis], excess, must_divide=border > 0)
+        chunk[axis] = _shorten_length(chunk[axis], excess, must_divide=border > 0)
     return tuple(chunk)
 
 
@@ -381,7 +381,7 @@ def _whole(shape: Sequence[int], borders: Sequence[int]) -> list[int]:
     return [border or max(1, size) for border, size in zip(borders, shape, strict=True)]
 
 
-def _shortened(length: int, excess: float, must_divide: bool) -> int:
+def _shorten_length(length: int, excess: float, must_divide: bool) -> int:
     """Return a length that is smaller by a factor of at least `excess`, if there is one."""
     target = max(1, int(length / excess))
     if not must_divide:
@@ -395,7 +395,7 @@ def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int
     result = list(lengths)
     while math.prod(result) > max(1, most):
         shorter = [
-            _shortened(n, 2, must_divide=True) if border else -(-n // 2)
+            _shorten_length(n, 2, must_divide=True) if border else -(-n // 2)
             for n, border in zip(result, borders, strict=True)
         ]
         axis = max(range(len(result)), key=lambda i: (4 * shorter[i] >= result[i] > 1, result[i]))
@@ -403,7 +403,7 @@ def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int
     return tuple(result)
 
 
-def _divided(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
+def _divide_lengths(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
     """Return lengths of at most `most` elements in all, for the fewest equal parts."""
     halved = _cut(lengths, borders, most)
     for parts in range(-(-math.prod(lengths) // max(1, most)), _count(lengths, halved)):
@@ -444,7 +444,7 @@ class Aggregation:
         self._boxes = list(boxes)
         self.rounds: list[list[Box]] | None = None
         if not all(_is_whole(box, file, shape) for box in boxes):
-            self.rounds = _rounds(shape, self._boxes, _grown(file, shape, item_bytes))
+            self.rounds = _rounds(shape, self._boxes, _group_files(file, shape, item_bytes))
 
     def parts(self, values: np.ndarray, comm: Comm) -> Iterator[tuple[Box, np.ndarray]]:
         """Yield what this rank writes, whole files each, empty ones included. Collective."""
@@ -464,7 +464,7 @@ def _is_whole(box: Box, file: Sequence[int], shape: Sequence[int]) -> bool:
     )
 
 
-def _grown(file: Sequence[int], shape: Sequence[int], item_bytes: int) -> list[int]:
+def _group_files(file: Sequence[int], shape: Sequence[int], item_bytes: int) -> list[int]:
     """Return the shape of several files that travel together."""
     grown = list(file)
     for axis in reversed(range(len(grown))):

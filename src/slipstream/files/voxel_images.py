@@ -131,11 +131,11 @@ def _find(source: Any, options: dict[str, Any]) -> Source:
             PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
         )
     else:
-        raise _missing(path)
+        raise _missing_error(path)
     image_format = FORMATS[suffix]
     check_options(what, options, image_format.options)
     if not is_there:
-        raise _missing(path)
+        raise _missing_error(path)
     if image_format.is_folder and not path.is_dir():
         raise KeyedError(PATH, f": {path} is no folder")
     if not (image_format.is_folder or path.is_file()):
@@ -369,7 +369,7 @@ class RawView:
         self._file.Read_all([values, values.size, self._element])
 
 
-def _missing(path: Path) -> KeyedError:
+def _missing_error(path: Path) -> KeyedError:
     where = "" if path.is_absolute() else f" in the working directory, {os.getcwd()}"
     return KeyedError(PATH, f": {path} does not exist{where}")
 

@@ -131,7 +131,7 @@ class FieldStore:
             first = list(itertools.islice(fields, 1))
             self._is_continued = False
             self._go_on_with(first[0] if first else None)
-            fields = _let_go(first, fields)
+            fields = _yield_fields(first, fields)
         # Others may write only after the arrays have grown.
         self._on_first_rank(lambda: self._append_time(time))
         index = self._snapshots
@@ -491,7 +491,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(aside)
 
 
-def _let_go(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
+def _yield_fields(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
     """Yield the fields of a list, then the rest, without keeping any."""
     while first:
         yield first.pop()

@@ -682,7 +682,7 @@ def counts_until(case: Case, length: float) -> dict[str, int]:
     output, counts = case.output, {}
     for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields", *case.path_kinds):
         interval = case.interval(kind)
-        counts[kind] = _how_often(interval, length)
+        counts[kind] = _count_times(interval, length)
         if interval is None and kind in ("spectra", *STATISTICS):
             counts[kind] = 0
     if not output.checkpoint:
@@ -690,12 +690,12 @@ def counts_until(case: Case, length: float) -> dict[str, int]:
     chosen = [*output.fields, *output.scalars, *getattr(output, "densities", ())]
     intervals = [getattr(one, "interval", None) for one in chosen]
     times = [len(getattr(one, "times", None) or ()) for one in chosen]
-    own = [_how_often(one, length) for one in intervals if one is not None]
+    own = [_count_times(one, length) for one in intervals if one is not None]
     counts[OUTPUTS_NAME] = max([*own, *times, 1]) if chosen else 0
     return counts
 
 
-def _how_often(interval: float | None, length: float) -> int:
+def _count_times(interval: float | None, length: float) -> int:
     """Return the number of times of output: at the start, at intervals, and at the end."""
     if interval is None:
         return 1

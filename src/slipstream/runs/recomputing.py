@@ -309,7 +309,12 @@ class History:
         for path, said in self._folder.manifests():
             state_path = self._folder.path / CHECKPOINTS_NAME / path.name
             case = begins.get(said.step, said.case)
-            is_converted = any(map(_converts, _changed(_flat(said.case), _flat(case))))
+            is_converted = any(
+                map(
+                    _is_converted_by,
+                    _changed_keys(_flatten_tables(said.case), _flatten_tables(case)),
+                )
+            )
             origins.append(Origin(said.step, said.time, state_path, case, is_converted))
         return sorted(origins, key=lambda origin: (origin.step, origin.path is not None))
 
@@ -367,14 +372,16 @@ class History:
     ) -> tuple[tuple[tuple[int, Mapping[str, Any]], ...], str]:
         """Return the changes of settings after an origin, or what cannot be changed."""
         changes: list[tuple[int, dict[str, Any]]] = []
-        now = _flat(origin.case)
+        now = _flatten_tables(origin.case)
         for number, segment in enumerate(self.segments):
             until = [later.from_step for later in self.segments[number + 1 :]][:1] or [end]
             if until[0] <= origin.step:
                 continue
             if origin.step < segment.from_step < end:
-                changes.append((segment.from_step, _changed(now, _flat(segment.case))))
-                now = _flat(segment.case)
+                changes.append(
+                    (segment.from_step, _changed_keys(now, _flatten_tables(segment.case)))
+                )
+                now = _flatten_tables(segment.case)
             for change in segment.changes:
                 is_after = origin.step <= change.step < min(end, until[0])
                 if is_after and now.get(change.key) != change.after:
@@ -416,17 +423,17 @@ def _tables(text: str) -> dict[str, Any]:
     return {}
 
 
-def _flat(text: str) -> dict[str, Any]:
+def _flatten_tables(text: str) -> dict[str, Any]:
     """Return the keys of a case and their values."""
     return {key: values[1] for key, values in table_differences({}, _tables(text)).items()}
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     keys = dict.fromkeys([*before, *now])
     return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
 
 
-def _converts(key: str) -> bool:
+def _is_converted_by(key: str) -> bool:
     """Return whether a state has other numbers if it is read with another value of a key."""
     return key in _CONVERTING or key.partition(".")[0] not in (*_AROUND, *_CHANGEABLE)
 

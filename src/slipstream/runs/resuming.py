@@ -103,7 +103,7 @@ def case_to_resume(
     AtItsEnd
         If there is nothing left to do.
     """
-    with _in_terms_of_runs():
+    with _explain_errors():
         entered = RunFolder(folder, for_writing=True)
         _check_writable(entered)
         reading = _Reading(entered, settings, case, from_state)
@@ -146,18 +146,18 @@ def resume_run(
     """
     comm = own(comm, "resume")
     path = Path(folder)
-    with _in_terms_of_runs(), together(comm), claim_run(path, comm, _check_writable) as claimed:
+    with _explain_errors(), together(comm), claim_run(path, comm, _check_writable) as claimed:
         # Another segment may have come and gone since anybody looked.
-        _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
+        _read_on_first_rank(comm, claimed, settings, case, from_state, None)
         state = open_checkpoint(claimed.name, comm)
-        case, earlier = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
+        case, earlier = _read_on_first_rank(comm, claimed, settings, case, from_state, state)
         simulation = make_simulation(case, comm, device)
         simulation.resumed = state
         options = replace(options or RunOptions(), settings=settings)
         run_case(simulation, claimed, console, options=options, earlier=earlier)
 
 
-def _on_first_rank_or_end(
+def _read_on_first_rank(
     comm: Comm,
     claimed: OutputFolder,
     settings: Sequence[str],
@@ -378,7 +378,7 @@ class _Reading:
 
 
 @contextlib.contextmanager
-def _in_terms_of_runs() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Turn errors about a state or a folder into advice on how to resume."""
     try:
         yield

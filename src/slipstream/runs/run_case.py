@@ -278,7 +278,7 @@ class _CaseRun:
         if self._output.is_put_back():
             self._tell(f"the earlier output in {folder} is put back; this run's is in its failed")
         if writer.last_state is not None:
-            how = _how_to_go_on(self._simulation.case, folder)
+            how = _advice_to_continue(self._simulation.case, folder)
             self._tell(f"of step {writer.last_state}{how}")
 
     def _step_to_end(self, interruption: Interruption) -> TimeLoop:
@@ -381,7 +381,7 @@ class _CaseRun:
             self._write_report({})
         reason = f"time.wall = {case.time.wall} is over" if ended_by == "wall" else "interrupted"
         where = f"{reason} at step {simulation.step}, t = {simulation.time:.6g};"
-        stop = Interrupted(where + _how_to_go_on(case, self._folder))
+        stop = Interrupted(where + _advice_to_continue(case, self._folder))
         stop.is_signalled = ended_by == "interrupted"
         if case.output.checkpoint:
             stop.exit_status = UNFINISHED
@@ -540,7 +540,7 @@ def _resume(folder: Path) -> str:
     return f"slipstream resume {shlex.quote(str(folder))}"
 
 
-def _how_to_go_on(case: Case, folder: Path) -> str:
+def _advice_to_continue(case: Case, folder: Path) -> str:
     if not case.output.checkpoint:
         return f" the results so far are in {folder}"
     return f" the state is in {folder}: continue with {_resume(folder)}"

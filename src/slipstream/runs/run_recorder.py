@@ -78,10 +78,10 @@ def gather_facts() -> dict[str, str]:
         "transports": _transports,
         "cache folder": cache_text,
     }
-    return {name: _found(source) for name, source in sources.items()}
+    return {name: _find_version(source) for name, source in sources.items()}
 
 
-def _found(source: Callable[[], str]) -> str:
+def _find_version(source: Callable[[], str]) -> str:
     try:
         return source()
     except Exception as error:  # any library may be missing or broken in any way
@@ -126,7 +126,7 @@ def mpi_library() -> str:
 
 def compiler_name() -> str:
     """Return the C++ compiler of this machine and its version, or why there is none."""
-    return _found(lambda: _compiler_version(*find_compiler()))
+    return _find_version(lambda: _compiler_version(*find_compiler()))
 
 
 @functools.cache

@@ -175,7 +175,7 @@ def check_run(
     console = (console or make_console()) if rank == 0 else Console(quiet=True)
     simulation = make()
     with together(simulation.comm):
-        trial, pilot = _try(simulation, folder, console, kmax_eta)
+        trial, pilot = _do_trial(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
         stepping = cost_of(case, trial, pilot).parts[STEPPING]
         simulation.findings(stepping, max(1, trial.steps))
@@ -193,7 +193,7 @@ def check_run(
     return cost
 
 
-def _try(
+def _do_trial(
     simulation: Simulation, folder: Path, console: Console, kmax_eta: float
 ) -> tuple[Trial, PilotFindings]:
     """Do the trial and the family's part; `starting` is negative if kernels were compiled."""
@@ -274,7 +274,7 @@ def _step_and_write(simulation: Simulation, folder: Path, trial: Trial) -> None:
         trial.seconds, counts = dict(writer.seconds), dict(writer.counts)
         trial.seconds["diagnostics"] = _of_diagnostics(simulation, trial.seconds["diagnostics"])
         counts[OUTPUTS_NAME] = 2 if chosen.has_files else 0
-        found = on_first_rank(comm, lambda: _sizes(output.path, counts))
+        found = on_first_rank(comm, lambda: _measure_outputs(output.path, counts))
         (trial.bytes, trial.more_bytes), (trial.files, trial.more_files) = found
     trial.picture_seconds = largest(comm, trial.picture_seconds)
 
@@ -345,7 +345,7 @@ def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
             shutil.rmtree(trial_folder, ignore_errors=True)
 
 
-def _sizes(
+def _measure_outputs(
     folder: Path, counts: Mapping[str, int]
 ) -> tuple[tuple[dict[str, float], float], tuple[dict[str, float], float]]:
     """Return the bytes and the files of one of each kind of output, and of all that is there once.

@@ -144,7 +144,7 @@ def _serve() -> None:
         pictures = _drawing(*pickle.load(requests))
     except EOFError:
         os._exit(0)
-    pickle.dump(_drawn(pictures), answers)
+    pickle.dump(_draw_all(pictures), answers)
     answers.flush()
 
 
@@ -176,7 +176,7 @@ def _draw(picture: Picture, folder: str | Path, for_page: bool) -> Drawn:
     return picture.name, path.name, svg
 
 
-def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
+def _draw_all(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
     """Draw all, each in a copy of this process; return the pictures and the errors."""
     copies = []
     for picture in pictures:

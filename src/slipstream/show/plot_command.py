@@ -252,7 +252,7 @@ def _plane_pictures(
         nearest = float(run.times[run.snapshot(time)])
         is_stored = abs(nearest - time) <= 1e-6 * max(abs(nearest), abs(time))
     if not is_stored and recompute is not None:
-        drawn = _recomputed(run, field, wishes, recompute)
+        drawn = _recompute_planes(run, field, wishes, recompute)
     else:
         choices = [run.choice_of(name) for name in _fields(run, field)]
         where = run.snapshot(time), wishes.axis, wishes.position
@@ -271,7 +271,7 @@ def _plane_pictures(
     return [_picture(run, *choice_and_plane, wishes) for choice_and_plane in drawn]
 
 
-def _recomputed(
+def _recompute_planes(
     run: StoredRun,
     field: str | None,
     wishes: PlaneWishes,

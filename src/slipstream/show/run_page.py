@@ -266,7 +266,7 @@ def run_page(
             section("Machine", _in_columns(_machine(last))),
             section("What was chosen", _in_columns(chosen)),
             section("Case", folded("the case as it was run", last.case or case)),
-            section("How to continue", _going_on(folder, last)),
+            section("How to continue", _continuation(folder, last)),
             section("How to cite", _citation(record, last)),
             f"<footer>{escaped(_when(last.ended or last.updated))} · written by Slipstream"
             f" {escaped(last.version)}</footer>\n",
@@ -417,7 +417,7 @@ def _in_columns(rows: Sequence[tuple[str, str]]) -> str:
     return f"<div class='facts'>{columns}</div>" if columns else ""
 
 
-def _going_on(folder: Path, last: Segment) -> str:
+def _continuation(folder: Path, last: Segment) -> str:
     resume = f"slipstream resume {shlex.quote(str(folder))}"
     if last.ended_by == "end" and last.end_time is not None:
         text = f"{resume} --set time.end={2 * last.end_time:g}   # further"

@@ -160,7 +160,7 @@ class RunWatcher:
         for path in run.states()[:1]:
             name = f"{CHECKPOINTS_NAME}/{path.name}"
             status.state_step = float(path.name.partition(".")[0].partition("-")[0])
-            status.state_age = max(0.0, clock.time() - _changed(run, name))
+            status.state_age = max(0.0, clock.time() - _time_of_change(run, name))
         if segment is not None:
             devices = ", ".join(segment.devices)
             ranks = f"{segment.ranks} ranks" if segment.ranks != 1 else ""
@@ -197,7 +197,7 @@ class RunWatcher:
             status.step, status.time = float(segment.to_step), segment.to_time
 
     def _add_state(self, status: RunStatus, segment: Segment | None, run: RunFolder) -> None:
-        latest = max(_changed(run, name) for name in _SIGNS)
+        latest = max(_time_of_change(run, name) for name in _SIGNS)
         status.silence = max(0.0, clock.time() - latest)
         status.state = RUNNING
         if segment is None:  # no record of how it ended
@@ -237,7 +237,7 @@ class RunWatcher:
             began = math.nan
             with contextlib.suppress(ValueError):
                 began = datetime.fromisoformat(segment.began).timestamp()
-            seconds = _changed(run, SERIES_NAME) - began
+            seconds = _time_of_change(run, SERIES_NAME) - began
             steps, length = status.step - segment.from_step, status.time - segment.from_time
         if seconds > 0 and steps > 0:
             status.steps_per_second = steps / seconds
@@ -268,7 +268,7 @@ def _tolerance(case: str) -> float | None:
     return value if value > 0 else None
 
 
-def _changed(run: RunFolder, name: str) -> float:
+def _time_of_change(run: RunFolder, name: str) -> float:
     """Return when a file was changed, by the clock of its machine; 0 if there is none."""
     status = run.status(name)
     return 0.0 if status is None else status.st_mtime

@@ -233,7 +233,7 @@ def average_of(
         for low in range(0, width, columns)
     ]
     together = [np.concatenate(part) for part in zip(*parts, strict=True)]
-    mean, error, fluctuation, correlation = (_shaped(part, shape) for part in together)
+    mean, error, fluctuation, correlation = (_reshape_values(part, shape) for part in together)
     duration = float(sample_weights(times[rows]).sum())
     warnings += _doubts(len(rows), together[3], duration)
     return TimeAverage(
@@ -250,7 +250,7 @@ def average_of(
     )
 
 
-def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> Any:
+def _reshape_values(values: np.ndarray, shape: tuple[int, ...]) -> Any:
     return values.reshape(shape) if shape else float(values[0])
 
 

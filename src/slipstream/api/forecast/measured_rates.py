@@ -133,11 +133,11 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
         "mixed": _mixed(places[:half], places[half:], moved),
     }
     # The first write also makes the file system allocate the file.
-    on_every_rank(comm, lambda: _requests(whole))
+    on_every_rank(comm, lambda: _make_requests(whole))
     rates = {}
     for way, requests in ways.items():
         total = sum(count for _, (_, _, count) in requests)
-        rates[way] = total / _slowest(comm, partial(_requests, requests))
+        rates[way] = total / _time_slowest(comm, partial(_make_requests, requests))
     return rates
 
 
@@ -159,7 +159,7 @@ def _mixed(
     return result
 
 
-def _requests(requests: Sequence[tuple[str, _Piece]]) -> None:
+def _make_requests(requests: Sequence[tuple[str, _Piece]]) -> None:
     """Make requests of files in order, a number of them at the same time."""
     left = iter(requests)
     turn = threading.Lock()
@@ -220,7 +220,7 @@ class ExchangeTimer:
         elements = (comm.size - 1) * (largest // ELEMENT.itemsize)
         _check_memory(device, comm, 2 * len(self.transports) * elements * ELEMENT.itemsize, largest)
         self._arrays = {
-            name: [_filled(device, transport.empty((elements,), ELEMENT)) for _ in range(2)]
+            name: [_fill_array(device, transport.empty((elements,), ELEMENT)) for _ in range(2)]
             for name, transport in self.transports.items()
         }
         # Of the exchanges timed last: receiver and bytes of what this rank sends.
@@ -299,7 +299,7 @@ def _check_memory(device: Device, comm: Communicator, wanted: int, largest: int)
         )
 
 
-def _filled(device: Device, array: Array) -> Array:
+def _fill_array(device: Device, array: Array) -> Array:
     """Fill an array with random numbers: zeros, and memory never written, would be flattered."""
     values = np.random.default_rng(0).random(min(array.size, 1 << 20))
     for start in range(0, array.size, values.size):
@@ -317,7 +317,7 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
     or disks cannot be told from data that they have stored.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    probe_folder = Path(on_first_rank(comm, lambda: _made(folder)))
+    probe_folder = Path(on_first_rank(comm, lambda: _make_folder(folder)))
     try:
         free = on_first_rank(comm, lambda: shutil.disk_usage(probe_folder).free)
         size = max(_PIECE, int(min(_FILE, _SHARE * free / ranks)) // _PIECE * _PIECE)
@@ -328,11 +328,11 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
         writing, reading, were_read = [], [], True
         for _ in range(_REPETITIONS):
             on_every_rank(comm, lambda: written_path.unlink(missing_ok=True))
-            writing.append(_slowest(comm, lambda: _write(written_path, content)))
+            writing.append(_time_slowest(comm, lambda: _write(written_path, content)))
             on_every_rank(comm, lambda: _forget(written_path))
             were_read = were_read and not largest(comm, int(_is_in_memory(read_path)))
-            reading.append(_slowest(comm, lambda: _read(read_path)))
-        small = _slowest(comm, lambda: _write_small(probe_folder, rank))
+            reading.append(_time_slowest(comm, lambda: _read(read_path)))
+        small = _time_slowest(comm, lambda: _write_small(probe_folder, rank))
     finally:
         if rank == 0:
             shutil.rmtree(probe_folder, ignore_errors=True)
@@ -343,14 +343,14 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
     return {**rates, "file_ms": 1e3 * small / _SMALL_FILES}
 
 
-def _made(folder: Path) -> str:
+def _make_folder(folder: Path) -> str:
     absolute = folder.absolute()
     there = next(one for one in (absolute, *absolute.parents) if one.is_dir())
     with errors_name(there):
         return tempfile.mkdtemp(prefix=".slipstream-storage-", dir=there)
 
 
-def _slowest(comm: Comm, do: Callable[[], None]) -> float:
+def _time_slowest(comm: Comm, do: Callable[[], None]) -> float:
     """Return the seconds until all ranks have done something that they begin together."""
 
     def timed() -> float:

@@ -266,7 +266,7 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
     periodic = [name not in case.image.walls for name in AXES]
     with in_terms_of(CASES):
         domain = open_domain(case.image, AXES[axes[0]], None)
-        divide = _divider(case, domain, periodic, axes)
+        divide = _make_divider(case, domain, periodic, axes)
 
     def count(ranks: int) -> StepCounts:
         division = divide(ranks)
@@ -298,7 +298,7 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         check_fit(ranks, needs[storage], room, "device")
         noted = note_lattice(share, rank_place, storage, device, case.run.schedule)
         outputs = _lattice_outputs(domain.shape, division.sites, storage)
-        vectors, remark = _vectors(case, sites, domain.shape, storage, room, needs[storage])
+        vectors, remark = _vector_memory(case, sites, domain.shape, storage, room, needs[storage])
         noted = dataclasses.replace(
             noted,
             fields_bytes=needs[storage] + vectors,
@@ -310,7 +310,7 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
     return count
 
 
-def _vectors(
+def _vector_memory(
     case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, used: int
 ) -> tuple[int, str]:
     """Return the bytes of the vectors for which a rank has room, and a line about them."""
@@ -391,20 +391,20 @@ def _lattice_outputs(
     }
 
 
-def _divider(
+def _make_divider(
     case: LatticeCase, domain: Domain, periodic: Sequence[bool], axes: Sequence[int]
 ) -> Callable[[int], _Division]:
     """Return the function that divides a domain among a number of ranks."""
     if math.prod(domain.shape) <= _WHOLE:
         pores = percolating_pores(domain, periodic, axes, case.image.isolated)
-        return lambda ranks: _divided(pores, case.run.partition, ranks)
+        return lambda ranks: _divide_pores(pores, case.run.partition, ranks)
     tile = _tile(case.image, axes)
     if tile is None:
         return lambda ranks: _equal_boxes(domain, domain.read, None, ranks)
     return lambda ranks: _equal_boxes(domain, _repeated(tile), tile.mean(), ranks)
 
 
-def _divided(pores: np.ndarray, partition: str, ranks: int) -> _Division:
+def _divide_pores(pores: np.ndarray, partition: str, ranks: int) -> _Division:
     """Divide pores that are here."""
     boxes = divided_pores(pores, partition, ranks)
     sites = [int(np.count_nonzero(pores[box.slices()])) for box in boxes]
@@ -420,7 +420,7 @@ def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int)
     middle = sum(count // 2 * stride for count, stride in zip(grid, strides, strict=True))
     likeness = "like a smaller sample of their kind"
     if porosity is None:
-        counted = _inner(boxes[middle])
+        counted = _inner_planes(boxes[middle])
         porosity = np.count_nonzero(read(counted)) / counted.size
         likeness = "like the box in the middle, isolated pores included"
     remark = (
@@ -431,7 +431,7 @@ def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int)
     return _Division(boxes, read, [middle], sites, remark)
 
 
-def _inner(box: Box) -> Box:
+def _inner_planes(box: Box) -> Box:
     """Return the planes about the middle of a box that are not too many to be counted."""
     plane = box.size // box.shape[0]
     planes = min(box.shape[0], max(1, _COUNTED // plane))

@@ -154,7 +154,7 @@ def forecast(
         reference = reference or cost
         stepping = None if steps is None else steps * time.total
         outputs = _outputs(case, machine, count, counts, stepping)
-        writing = _writing(outputs)
+        writing = _seconds_of_outputs(outputs)
         hours = None if stepping is None else (stepping + (writing or 0.0)) / 3600
         forecasts.append(
             Forecast(
@@ -181,7 +181,7 @@ def _outputs(
         times = counts_until(case, case.time.end)
     outputs = {}
     for kind, size in counts.outputs.items():
-        seconds = _seconds(machine, nodes, counts.ranks, size)
+        seconds = _seconds_of_output(machine, nodes, counts.ranks, size)
         number = times.get(kind)
         if kind == "checkpoint" and number and stepping is not None:
             # By the clock, too.
@@ -195,7 +195,7 @@ def _outputs(
     return outputs
 
 
-def _seconds(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> float | None:
+def _seconds_of_output(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> float | None:
     """Return the seconds that all ranks take to write one output; None if unknown."""
     rate = machine.write_rate(nodes)
     if rate is None or machine.storage is None:
@@ -203,7 +203,7 @@ def _seconds(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> floa
     return size.bytes / rate + 1e-3 * machine.storage.file_ms * math.ceil(size.files / ranks)
 
 
-def _writing(outputs: Mapping[str, OutputForecast]) -> float | None:
+def _seconds_of_outputs(outputs: Mapping[str, OutputForecast]) -> float | None:
     """Return the seconds that all outputs of a run take; None if unknown."""
     total = 0.0
     for output in outputs.values():

@@ -115,7 +115,7 @@ def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict
     actions = {size: copy for size, (copy, _) in copies.items()} | {
         0: large_copy(device, _TINY_COPY, arrays=arrays)[0]
     }
-    seconds = _seconds(device, actions, comm)
+    seconds = _time_actions(device, actions, comm)
     rates = [
         1e-9 * moved / max(seconds[size] - seconds[0], _LEAST * seconds[size])
         for size, (_, moved) in copies.items()
@@ -139,10 +139,10 @@ def step_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, float]
         actions[key], steps[key] = stepping(*key, device, None)
         counts[key] = counts_of_family(*key, alone, 1)
         if key == _MANY:
-            simulation = _prepared(*key, device, None)
+            simulation = _prepare_step(*key, device, None)
             issued = OverlappedStep(simulation.flow.record_step())
             actions["issued"], steps["issued"] = issued.run, 1
-    found = _seconds(device, actions, comm)
+    found = _time_actions(device, actions, comm)
     seconds = {key: one / steps[key] for key, one in found.items()}
     return _explained(machine.device, pairs, counts, seconds)
 
@@ -206,7 +206,7 @@ def _explained(
     return rates
 
 
-def _seconds(
+def _time_actions(
     device: Device, actions: Mapping[Any, Callable[[], Any]], comm: Comm
 ) -> dict[Any, float]:
     """Return the median seconds of actions that take turns, so that all see the same noise.
@@ -251,7 +251,7 @@ def stepping(
             plan.backward(modes, values)
 
         return pair, 2
-    simulation = _prepared(family, points, device, comm)
+    simulation = _prepare_step(family, points, device, comm)
     if family == "lattice":
         return partial(simulation.flow.advance, 2), 2
     if family == "spectral":
@@ -259,7 +259,7 @@ def stepping(
     return partial(simulation.solver.advance, 2), 2  # a pass may take both
 
 
-def _prepared(family: Family, points: int, device: Device, comm: Comm) -> Any:
+def _prepare_step(family: Family, points: int, device: Device, comm: Comm) -> Any:
     simulation = make_simulation(_case(family, points), comm, device)
     simulation.prepare()
     return simulation
@@ -311,7 +311,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
         measured = machine.model_dump(exclude_unset=True)
         console.print(to_toml(measured), highlight=False, markup=False, soft_wrap=True)
         console.print(
-            f"not measured, so taken as usual: {', '.join(_assumed(machine))}",
+            f"not measured, so taken as usual: {', '.join(_assumed_keys(machine))}",
             highlight=False,
             markup=False,
         )
@@ -326,7 +326,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
     steady = _Steady()
-    copy, of_caches = _copies(device, comm, steady)
+    copy, of_caches = _copy_rates(device, comm, steady)
     description: dict[str, Any] = {
         "title": socket.gethostname(),
         "sources": [
@@ -337,25 +337,27 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
         "device": {
             "name": device.name,
             "kind": device.processor,
-            "memory_gib": _rounded(device.memory_total() / _sharing(device, of_node) / 2**30),
-            "copy_gb_per_s": _rounded(copy / 1e9),
-            **{name: _rounded(value) for name, value in of_caches.items()},
+            "memory_gib": _round_rate(
+                device.memory_total() / _ranks_of_device(device, of_node) / 2**30
+            ),
+            "copy_gb_per_s": _round_rate(copy / 1e9),
+            **{name: _round_rate(value) for name, value in of_caches.items()},
         },
         "bus": _bus(device, comm, copy, of_node),
         "node": {
-            "memory_gib": _rounded(
+            "memory_gib": _round_rate(
                 os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
             ),
             **_in_node(device, comm, copy, steady),
         },
     }
     of_steps = step_rates(device, comm, Machine.model_validate(description))
-    description["device"] |= {name: _rounded(value) for name, value in of_steps.items()}
+    description["device"] |= {name: _round_rate(value) for name, value in of_steps.items()}
     if comm is not None and of_node < ranks:
         description["network"] = _network(device, comm, of_node)
     if folder is not None:
         rates = storage_rates(folder, comm, of_node)
-        description["storage"] = {name: _rounded(value) for name, value in rates.items()}
+        description["storage"] = {name: _round_rate(value) for name, value in rates.items()}
     description["sources"] += steady.doubts
     machine = Machine.model_validate(description)
 
@@ -367,7 +369,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     return machine
 
 
-def _copies(
+def _copy_rates(
     device: Device, comm: Comm, steady: _Steady
 ) -> tuple[float, Mapping[str, Sequence[float]]]:
     """Return the bytes per second of a large copy, and the rates of copies in caches."""
@@ -395,7 +397,7 @@ class _Steady:
         return measured[_REPEATS // 2]
 
 
-def _assumed(machine: Machine) -> list[str]:
+def _assumed_keys(machine: Machine) -> list[str]:
     """Return the keys that the description leaves out, with what forecasts take for them."""
     tables = {name: table for name, table in machine if isinstance(table, Table)}
     return [
@@ -410,7 +412,7 @@ def _ranks_of_node(comm: Comm) -> int:
     return 1 if comm is None else max(Counter(node_numbers(comm)).values())
 
 
-def _sharing(device: Device, of_node: int) -> int:
+def _ranks_of_device(device: Device, of_node: int) -> int:
     """Return the number of ranks that share a device's memory: all on a node, if it is the host."""
     return of_node if device.kind == "cpu" else 1
 
@@ -419,8 +421,10 @@ def _least(comm: Comm, value: float) -> float:
     return value if comm is None else min(comm.allgather(value))
 
 
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.3g}") if isinstance(value, float) else [_rounded(one) for one in value]
+def _round_rate(value: Any) -> Any:
+    return (
+        float(f"{value:.3g}") if isinstance(value, float) else [_round_rate(one) for one in value]
+    )
 
 
 def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:
@@ -429,15 +433,15 @@ def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, flo
     if device.kind != "cpu":
         each_way = _least(comm, bus_rates([device], home_of(device), comm)["both"])
     return {
-        "device_gb_per_s": _rounded(each_way / 1e9),
-        "node_gb_per_s": _rounded(2 * each_way * of_node / 1e9),
+        "device_gb_per_s": _round_rate(each_way / 1e9),
+        "node_gb_per_s": _round_rate(2 * each_way * of_node / 1e9),
     }
 
 
 def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[str, float]:
     """Return the rate from each rank to the others of its node; for one rank, of copies."""
     if comm is None or _ranks_of_node(comm) == 1:
-        return {"gb_per_s": _rounded(copy / 2 / 1e9)}
+        return {"gb_per_s": _round_rate(copy / 2 / 1e9)}
     node = comm.Split(node_numbers(comm)[comm.rank], comm.rank)
 
     def rates(timer: ExchangeTimer, size: int) -> float:
@@ -453,7 +457,7 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
             "host_gb_per_s": steady("node.host_gb_per_s", lambda: rates(host, large)),
             "latency_us": (node.size - 1) * _SMALL / rates(timer, _SMALL) / 1e3,
         }
-        return {name: _rounded(rate) for name, rate in rates_of_node.items()}
+        return {name: _round_rate(rate) for name, rate in rates_of_node.items()}
     finally:
         node.Free()
 
@@ -471,10 +475,10 @@ def _network(device: Device, comm: Communicator, of_node: int) -> dict[str, Any]
     timer, node_rates = _timer(device, comm, (), max(_MESSAGES)), []
     for size in _MESSAGES:
         seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
-        node_rates.append(_rounded((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
+        node_rates.append(_round_rate((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
     # A rate that falls for larger messages is noise.
     return {
-        "latency_us": _rounded(1e6 * _latency(comm)),
+        "latency_us": _round_rate(1e6 * _latency(comm)),
         "message_bytes": [float(size) for size in _MESSAGES],
         "node_gb_per_s": np.maximum.accumulate(node_rates).tolist(),
     }
