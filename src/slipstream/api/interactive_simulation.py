@@ -949,7 +949,7 @@ class Fields(NamedViews[FieldView]):
     def __getitem__(self, name: str) -> FieldView:
         if not isinstance(name, str):
             raise InputError(f"fields: {shown(name)} is no name; there are: {', '.join(self)}")
-        return self._view(name)  # which may be derived from those that are listed
+        return self._view(name)  # which may be derived from the listed fields
 
     def __contains__(self, name: object) -> bool:
         try:

@@ -601,7 +601,7 @@ def make_simulation(
     case: Case,
     comm: Comm = None,
     device: str | Device | Mapping[str, Device] = "auto",
-    **beside: Any,
+    **extras: Any,
 ) -> Simulation:
     """Make the simulation of a case, without allocating its fields. Collective.
 
@@ -614,7 +614,7 @@ def make_simulation(
     device : {"auto", "cpu", "cuda"} or Device
         What computes; "auto" leaves it to the case's ``run.device``. Ranks of a node share its GPUs
         in turn. An advection by a strategy of two devices takes a mapping with "cpu" and "gpu".
-    **beside
+    **extras
         What else the family's class takes, such as an ``image`` in memory.
 
     Returns
@@ -628,5 +628,5 @@ def make_simulation(
         If there is no such device, or the case does not suit the devices or the ranks.
     """
     module, name = SIMULATIONS[case.solver]
-    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device, **beside)
+    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device, **extras)
     return made

@@ -314,7 +314,7 @@ def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, flo
     Files are written as runs write them: as a whole, under another name, flushed. Ranks read what
     others have written, of another node if there are several, after the system has dropped it from
     the host's memory; where it does not, there is no rate of reading. Data in the memory of servers
-    or disks cannot be told from data that they have stored.
+    or disks counts as stored: the two look alike.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
     probe_folder = Path(on_first_rank(comm, lambda: _make_folder(folder)))
