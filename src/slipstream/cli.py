@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from slipstream.runs import Simulation
     from slipstream.runs.run_case import RunOptions
 
-# What Typer raises for options that are wrong: the class of the click that it brings.
+# The error that Typer raises for wrong options: a class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(

@@ -149,7 +149,7 @@ class MovieOptions(TypedDict, total=False):
     format: str | None
 
 
-# How people may name points: arrays and pairs do as well as tables.
+# Names of points: arrays and pairs do as well as tables.
 _POINTS = {
     "plane": ("Place", "(axis, position)"),
     "line": ("Place", "(axis, (a, b))"),

@@ -39,7 +39,7 @@ _KINDS = {
     "model": "a table",
 }
 
-# Of what a check says: names that are accepted take some hundreds.
+# Characters of the message of a check: accepted names take some hundreds.
 _LONGEST_MESSAGE = 800
 # Letters of a case, at most.
 _MOST_LETTERS = 1 << 20

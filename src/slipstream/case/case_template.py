@@ -41,11 +41,11 @@ Tables = Mapping[str, Any]
 _COLUMN = 32
 # Characters of a comment, at most.
 _WIDTH = 76
-# A longer line has its comment below.
+# Characters of a line; a longer one has its comment below.
 _LONGEST = 60
 # Values of parameters that have no default, where there is a usual one.
 _PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
-# Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
+# Parameters of shipped models whose defaults suit no box of length 2 pi.
 _PARAMETERS_OF_MODELS = {
     "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
     "argle": {"sound_speed": 2.0, "healing_length": 0.1},
@@ -56,6 +56,7 @@ _PARAMETERS_OF_MODELS = {
     "chollet-lesieur": {"cutoff": 21.0},
     "isothermal": {"sound_speed": 2.0},
 }
+# Initial flows of shipped models.
 _FLOWS_OF_MODELS = {
     "hd": "taylor-green",
     "boussinesq": "taylor-green",
@@ -71,6 +72,7 @@ _FLOWS_OF_MODELS = {
     "isothermal": "taylor-green",
 }
 _REFERENCE = "#/definitions/{model}"
+# Words of a schema, and the words of draft 7 for them.
 _WORDS = {
     "$defs": "definitions",
     "prefixItems": "items",

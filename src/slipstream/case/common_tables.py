@@ -15,8 +15,8 @@ from slipstream.engine.errors import InputError, bytes_of
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _LONGEST_DURATION = 100
-# What is said of states beyond whether they are written.
-STATE_KEYS = "checkpoint_interval", "checkpoint_minutes", "keep_checkpoints"
+# Keys that matter only if states are written.
+STATE_KEYS = ("checkpoint_interval", "checkpoint_minutes", "keep_checkpoints")
 
 
 class Grid(Table):

@@ -207,7 +207,7 @@ class _MadeWhenRead:
         return self._make()
 
 
-# What Slipstream writes into the folder of a run, whatever the run.
+# The file of the case in the folder of every run.
 _CASE_OF_RUN = "case.toml"
 
 
@@ -293,7 +293,7 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-# What several commands take.
+# Arguments and options of several commands.
 CaseArgument = Annotated[
     Path,
     typer.Argument(

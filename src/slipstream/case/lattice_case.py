@@ -45,7 +45,7 @@ Range = tuple[int, int]
 ARRAY = "an array in memory.npy"
 # Changes from which a steady flow is extrapolated: more would hardly help.
 MOST_VECTORS = 30
-# What drives a flow unless something else is given, in lattice units.
+# The default force that drives a flow, in lattice units.
 _FORCE = 1e-5
 # Steps after which a flow that Python asks for ends at the latest; cases state their end.
 MAX_STEPS = 200_000

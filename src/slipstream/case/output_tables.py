@@ -38,7 +38,7 @@ from slipstream.engine.errors import InputError
 AXES = ("x", "y", "z")
 # Bins of a variable.
 MOST_BINS = 1000
-# What a file or an array may be called.
+# Names that a file or an array may have.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 

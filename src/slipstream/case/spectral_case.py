@@ -99,9 +99,10 @@ _MULTIPLE_OF_PI = re.compile(
 # The Courant number of adaptive steps.
 COURANT_NUMBER = 0.8
 _PLANE = {"axis": "z", "position": 1.0}
-# What goes with walls at the start; None is the state of another run.
-_WALL_FLOWS = None, "taylor-green", "random", "file", "formula"
-_UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
+# Initial flows that walls accept; None is the state of another run.
+_WALL_FLOWS = (None, "taylor-green", "random", "file", "formula")
+# The key whose phase shift walls refuse, and its values that they accept.
+_UNSHIFTED = ("numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'")
 
 
 def length_value(length: float | str) -> float:

@@ -20,13 +20,13 @@ _KEY = re.compile(r"\s*([\w.-]+)\s*=(?!=)")
 _TABLE = re.compile(r"\s*\[{1,2}\s*([\w.-]+)\s*\]{1,2}\s*(#.*)?")
 _ENDS_A_VALUE = r"\s,=\[\]{}#\"'"
 _WORDS = {"True": "true", "False": "false"}
-# What is meant as text: begins with a letter or as a path does, or is such as 2/3 and 2 pi.
+# A value that is meant as text: it begins as a word or a path does, or is such as 2/3 and 2 pi.
 _TEXT = re.compile(r"[A-Za-z_~/][^\n]*|[0-9]+/[0-9]+|[0-9.]+ *\*? *pi[ /0-9.]*")
 # Characters of a line in which a value is corrected.
 _LONGEST_LINE = 2000
 # Characters of a line that a message shows.
 _LONGEST_KEY = 60
-# How tomllib begins what it says of a line that gives no key a value.
+# The beginnings of tomllib's messages about a line that gives no key a value.
 _NO_VALUES = ("Expected '=' after a key", "Expected ']' at the end of a table")
 
 

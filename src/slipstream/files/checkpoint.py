@@ -61,7 +61,7 @@ MANIFEST = "manifest.json"
 _FORMAT: Literal[3] = 3
 _DESCRIPTION = "zarr.json"
 _DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
-# A larger file is nothing that is written here, and would only fill the memory.
+# Bytes of a file: a larger one is not written here, and would only fill the memory.
 _MOST_BYTES = 1 << 30
 
 Count = Annotated[int, Limits(ge=0, lt=1 << 62)]

@@ -19,7 +19,7 @@ from slipstream.engine.errors import InputError, RunError
 PARTIAL = ".partial"
 # The suffix of damaged files that were set aside.
 DAMAGED = ".damaged"
-# Of folders: file systems that cannot flush them, and folders that may be written but not read.
+# Errors of file systems that cannot flush folders, and of folders that cannot be read.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 # The path of a folder that is held open.
 _OPEN_FOLDER = re.compile(r"/proc/self/fd/\d+")
@@ -29,13 +29,13 @@ LOCK_NAME = "run.lock"
 WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
 # The remedy for a run that resumes there, which has no other folder.
 WAIT = "wait for it, or stop it"
-# What file systems without locks answer.
+# Errors of file systems without locks.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 # Attempts to lock a folder: another process may hold its lock for a moment, only to test it.
 _ATTEMPTS = 5
 # Seconds between attempts.
 _PAUSE = 0.02
-# Who holds a lock: name of the machine, number of the process, and time.
+# The holder of a lock: name of the machine, number of the process, and time.
 _HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
 
 

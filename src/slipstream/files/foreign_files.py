@@ -41,7 +41,7 @@ CODECS = ("bytes", "transpose", "crc32c", *_COMPRESSORS, "sharding_indexed")
 _MOST_DESCRIPTION = 16 << 20
 # Bytes of a chunk, at most; it may be larger if its array is.
 _MOST_CHUNK = 1 << 30
-# What is compressed this far may be decoded without counting first: it makes a GiB at most.
+# Compressed bytes that may be decoded without counting first: they make a GiB at most.
 LITTLE = 1 << 20
 _LARGEST = 1 << 62
 # Links of an HDF5 file that are followed, one after the other.

@@ -382,7 +382,7 @@ _TIFF = Format(tiff_source)
 _HDF5 = Format(hdf5_source, ("dataset",))
 # Stands for the suffix of a folder, if it is no other format's.
 SLICES = "/"
-# By suffix.
+# Formats by suffix.
 FORMATS = {
     ".raw": _RAW,
     ".bin": _RAW,

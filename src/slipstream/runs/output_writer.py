@@ -53,7 +53,7 @@ from slipstream.runs.simulation_base import Simulation
 from slipstream.runs.time_loop import AtIntervals, OutputTimes, check_finite
 from slipstream.show.field_planes import FieldPlane, compose_plane, gather_plane
 
-# What of the host's free memory may wait to be written.
+# The share of the host's free memory that may wait to be written.
 _SHARE = 0.25
 # Seconds after which Python lets the other thread continue. By default steps would wait for 5 ms
 # whenever they have something to submit while files are written.

@@ -59,7 +59,7 @@ from slipstream.show.solver_texts import (
 
 # The exit status of a run that was asked to stop before its end, and can continue (EX_TEMPFAIL).
 UNFINISHED = 75
-# What messages call the state to continue from where a case names it.
+# The name in messages of the state to continue from, where a case names it.
 STATE_KEY = "initial.restart: "
 
 

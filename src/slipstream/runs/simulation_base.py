@@ -43,7 +43,7 @@ _INTERVAL_AT_FIRST = 8
 _FIRST_STEPS = 32
 # The interval after the first steps.
 _INTERVAL = 128
-# By name of the solver: module and class.
+# Module and class of each solver.
 SIMULATIONS = {
     "spectral": ("slipstream.spectral.spectral_simulation", "SpectralSimulation"),
     "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),

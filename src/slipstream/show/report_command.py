@@ -67,9 +67,9 @@ _MOST_IN_COLUMN = 2
 _MOST_PANELS = 6
 # Keys that label a run, at most.
 _MOST_KEYS = 3
-# What differs between runs without being their subject.
+# Keys that differ between runs without being their subject.
 _AROUND = ("time.", "run.", "initial.restart")
-# What differs between runs of any kind, and says nothing about them.
+# Keys that differ between runs of any kind, and say nothing about them.
 _OF_NO_INTEREST = ("output.", "title")
 _DASHES = ("-", "--", ":", "-.")
 Runs = Mapping[str, StoredRun]

@@ -55,7 +55,7 @@ _FEW_ROWS = 12
 _MOST_ROWS = 4000
 # More shells deserve a guide of slope -5/3.
 _SHELLS_FOR_GUIDE = 16
-# How far from -5/3 the slope of an inertial range may be.
+# The largest distance from -5/3 of the slope of an inertial range.
 _SLOPE_TOLERANCE = 0.5
 
 

@@ -32,11 +32,12 @@ from slipstream.files.checkpoint import CHECKPOINTS_NAME
 from slipstream.files.run_folder import RUN_RECORD_NAME, SERIES_NAME, RunFolder, RunRecord, Segment
 from slipstream.files.time_series import SeriesTail
 
-# What shows that a run is alive, and for how many seconds it may be silent: a log has a line every
-# ten minutes at least.
+# Files whose changes show that a run is alive.
 _SIGNS = (SERIES_NAME, RUN_RECORD_NAME, "run.log", CHECKPOINTS_NAME)
+# Seconds for which a run may be silent: a log has a line every ten minutes at least.
 _LONGEST_SILENCE = 900.0
-# Another machine may have the same name: a process is not missed while there are signs of life.
+# Seconds for which signs of life count, even if the process is missing: another machine may have
+# the same name.
 _SHORTEST_SILENCE = 10.0
 # Seconds of watching from which the speed is taken.
 _WINDOW = 120.0
@@ -47,7 +48,7 @@ RUNNING = "running"
 SILENT = "silent"
 KILLED = "killed"
 FAILED = "failed"
-# How a segment ended: the words for a line; for a page, whether all is well, and its words.
+# The end of a segment: the words for a line; for a page, whether all is well, and its words.
 ENDINGS = {
     "end": ("ended", "good", "finished: end time reached"),
     "finished": ("finished: steady", "good", "finished: the flow is steady"),

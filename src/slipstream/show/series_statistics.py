@@ -26,7 +26,7 @@ _MOST_SPIN_UP_CELLS = 400
 # Values, one for each cell of time, whose lags are in memory.
 _MOST_VALUES = 1 << 21
 _FEWEST_SAMPLES = 4
-# Of fewer samples even uncorrelated ones know their own scatter badly.
+# Samples: from fewer, even uncorrelated ones, the scatter is known badly.
 _MANY_SAMPLES = 20
 # Numbers of a running average, apart from its arrays, in this order.
 _NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")

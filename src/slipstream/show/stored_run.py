@@ -42,7 +42,7 @@ from slipstream.show.run_status import RUNNING, RunWatcher
 from slipstream.show.series_statistics import TimeAverage, average_of, rounded, time_average
 from slipstream.show.statistics_pictures import density_pictures, statistics_pictures
 
-# Values of a field that are in memory while its liveliest plane is looked for.
+# Values of a field in memory while its liveliest plane is sought.
 _MOST_VALUES = 1 << 23
 _DIMS = ("z", "y", "x")
 _MASK = "pore"

@@ -62,7 +62,7 @@ from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case, 
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
-# Where the memory of each kind of device is.
+# The memory of each kind of device, in messages.
 _WHERE = {"gpu": "device", "cpu": "host"}
 # Voxels of an image that is read as a whole, at most.
 _WHOLE = 1 << 27

@@ -33,7 +33,7 @@ STRONG = "the same, strong scaling: percent of the rate that GPUs had with 17 mi
 SENT = "the same: MB that a node sends in a step"
 GHOST = "Rosenberg et al. (2020), GHOST on SummitDev: seconds of parts of a time step"
 GHOST_STRONG = "the same, strong scaling: percent of parallel efficiency"
-# What papers show in pictures only, or without describing their machines.
+# Figures of papers that are only in pictures, or whose machines are not described.
 NOT_COMPARED = (
     "White and Dongarra (2011): the text of their talk gives no time of the nine strategies; of"
     " what it finds, more than twofold gain by full overlap and most from a thin shell, nothing can"

@@ -90,6 +90,7 @@ _ROUNDS = 8
 _LEAST = 0.05
 # Steps whose shares of missed bytes differ by less say nothing of caches.
 _DIFFER = 0.2
+# Repetitions of a timed exchange.
 _REPETITIONS = 5
 # Rounds of a measurement, whose median is the rate.
 _REPEATS = 3
@@ -97,11 +98,13 @@ _REPEATS = 3
 _STEADY = 1.5
 # Bytes of each of two arrays that copies take.
 _COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
-# Bytes of messages: within a node, and to other nodes.
+# Bytes of a message within a node.
 _LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
+# Bytes of messages to other nodes.
 _MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
-# A message that takes no time but its latency; transports that take messages from the host.
+# Bytes of a message that takes no time but its latency.
 _SMALL = 1 << 12
+# Transports that take messages from the host.
 _FROM_HOST = ("mpi-p2p", "mpi")
 
 
