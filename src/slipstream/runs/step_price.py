@@ -41,7 +41,7 @@ class OutputSize:
 def output_size(
     shape: Sequence[int], boxes: Sequence[Box], item_bytes: Iterable[int]
 ) -> OutputSize:
-    """Return the size of arrays of the same points, of these bytes for each of them."""
+    """Return the size of arrays on the same points, by the bytes per point of each."""
     pairs, points = [(box.start, box.shape) for box in boxes], math.prod(shape)
     total = files = 0
     for item, count in Counter(item_bytes).items():
@@ -59,26 +59,26 @@ class StepCounts(StepTraffic):
     Attributes
     ----------
     family : {"spectral", "transform", "lattice", "advection"}
-        Whose passes over memory they are.
+        The family whose passes over memory are counted.
     ranks : int
-        How many ranks there are.
+        Number of ranks.
     ranks_of_node, devices_of_rank : int
-        How many of them a node has, and each of them devices.
+        Number of ranks per node, and of devices per rank.
     fields_bytes : float
-        What it keeps, on the device or on the host.
+        Bytes that a rank keeps, on the device or on the host.
     is_overlapped : bool
         Whether passes, copies and messages continue at the same time.
     working_set : float or None
         The bytes of the arrays that its passes access; None where caches of the machine are
         unknown.
     starts : float
-        How many graphs are started for a step: less than one if a graph has several.
+        Number of graphs started per step: less than one if a graph has several steps.
     is_issued : bool
         Whether the interpreter starts each operation, since messages of the host come in between.
     division : str
-        How ranks of a spectral step divide space: slabs, or pencils and their ranks along y and z.
+        The division of space in a spectral step: slabs, or pencils and their ranks along y and z.
     remark : str
-        What is to be known of these numbers, if they are not counted from the whole plan.
+        A remark for users, if the numbers are not counted from the whole plan.
     outputs : mapping of str to OutputSize
         A snapshot of all fields ("fields"), and a state ("checkpoint"), of all ranks.
     """
@@ -101,8 +101,8 @@ class StepCounts(StepTraffic):
 class NotedSteps:
     """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    A graph has one step, or as many as `steps_of_graph`. `fields_bytes`, `outputs`, `division` and
-    `remark` are those of `StepCounts`.
+    A graph has `steps_of_graph` steps. `fields_bytes`, `outputs`, `division` and `remark` are as in
+    `StepCounts`.
     """
 
     family: Family
@@ -153,7 +153,7 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
 
 
 def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
-    """Return the bytes of all that graphs access in the memory of their device, each once.
+    """Return the bytes that graphs access in the memory of their device, each counted once.
 
     A pass over pores names no array that it reads: it reads each of its bytes once.
     """
@@ -190,7 +190,7 @@ def room_of_rank(machine: Machine, ranks: int, where: str, devices_of_rank: int 
 
 
 def check_fit(ranks: int, need: float, room: float, where: str, hint: str = "") -> None:
-    """Refuse fields of a rank that are larger than the room that it has."""
+    """Refuse fields of a rank that are larger than its memory."""
     if need > room:
         raise InputError(
             f"{ranks} ranks: fields take {need / 2**30:.3g} GiB of the {where}'s"
@@ -205,11 +205,11 @@ class StepTime:
     Attributes
     ----------
     memory, launches, host, bus, in_node, network : float
-        The passes over the device's memory; what each operation takes however little it moves;
+        The passes over the device's memory; the start of each operation, however little it moves;
         passes over the host's memory, by its cores; copies between host and device; exchanges
         within a node; those between nodes, with their latency and the relayed data.
     total : float
-        All, with what hides.
+        The whole step, with overlap.
     """
 
     memory: float

@@ -240,7 +240,7 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
 class _Division:
     """The boxes of all ranks, and the reader of voxels.
 
-    `ranks` are the ranks that are looked at; the first has most sites. `sites` are the sites of all
+    `ranks` are the ranks that are counted; the first has most sites. `sites` are the sites of all
     ranks.
     """
 
@@ -259,8 +259,8 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
     Raises
     ------
     InputError
-        If the image cannot be read, or nothing can flow through it. What is returned raises it if
-        a rank has no site, or its populations do not fit.
+        If the image cannot be read, or nothing can flow through it. The counter raises it if a
+        rank has no site, or its populations do not fit.
     """
     axes = axes_of(case.flow.axis)
     periodic = [name not in case.image.walls for name in AXES]
@@ -405,7 +405,7 @@ def _make_divider(
 
 
 def _divide_pores(pores: np.ndarray, partition: str, ranks: int) -> _Division:
-    """Divide pores that are here."""
+    """Divide pores that are in memory."""
     boxes = divided_pores(pores, partition, ranks)
     sites = [int(np.count_nonzero(pores[box.slices()])) for box in boxes]
     some = dict.fromkeys([int(np.argmax(sites)), *range(0, ranks, -(-ranks // _SOME))])
@@ -432,7 +432,7 @@ def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int)
 
 
 def _inner_planes(box: Box) -> Box:
-    """Return the planes about the middle of a box that are not too many to be counted."""
+    """Return the planes about the middle of a box, few enough to be counted."""
     plane = box.size // box.shape[0]
     planes = min(box.shape[0], max(1, _COUNTED // plane))
     low = box.start[0] + (box.shape[0] - planes) // 2
@@ -440,7 +440,7 @@ def _inner_planes(box: Box) -> Box:
 
 
 def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
-    """Return the pores of a smaller, periodic sample; None for rocks that have none alike."""
+    """Return the pores of a smaller, periodic sample that is alike; None if there is none."""
     if image.sample not in _ALIKE or image.shape is None:
         return None
     edge = max(_EDGE, math.ceil(_EDGE_IN_RADII * (image.radius or 0)))

@@ -1,4 +1,4 @@
-"""The rates of this machine: what steps of each family reach, in cache and beyond."""
+"""The rates of this machine: of steps of each family, in cache and beyond."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict
 
 
 def step_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, float]:
-    """Return the keys of a processor that say how fast steps are. Collective.
+    """Return the keys of a processor for the speed of steps. Collective.
 
     Copies and caches are known. All ranks step at the same time, each alone.
     """
@@ -243,7 +243,7 @@ def counts_of_family(family: Family, points: int, machine: Machine, ranks: int) 
 def stepping(
     family: Family, points: int, device: Device, comm: Comm
 ) -> tuple[Callable[[], Any], int]:
-    """Return a function that does some steps or transforms, and their number. Collective."""
+    """Return a function that does some steps or transforms, and the number. Collective."""
     if family == "transform":
         plan = DistributedFFT((points,) * 3, comm=comm, device=device)
         values, modes = plan.empty_input(), plan.empty_output()
@@ -324,7 +324,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
 def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None) -> Machine:
     """Measure, write the description of this machine, and return it. Collective.
 
-    Rates between nodes are measured if ranks are on several, and those of storage in a folder.
+    Rates between nodes are measured if ranks are on several nodes, rates of storage in a folder.
     """
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
@@ -401,7 +401,7 @@ class _Steady:
 
 
 def _assumed_keys(machine: Machine) -> list[str]:
-    """Return the keys that the description leaves out, with what forecasts take for them."""
+    """Return the keys that the description omits, with the values that forecasts use."""
     tables = {name: table for name, table in machine if isinstance(table, Table)}
     return [
         f"{name}.{key} = {value:g}"
@@ -466,7 +466,7 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
 
 
 def _timer(device: Device, comm: Communicator, names: Sequence[str], largest: int) -> ExchangeTimer:
-    """Return a function that times some transports, or all that send each message as it is."""
+    """Return a timer of some transports, or of all that send each message by itself."""
     transports, _ = usable_transports(names, device, comm)
     direct = {name: one for name, one in transports.items() if not one.aggregates}
     return ExchangeTimer(device, comm, direct, largest)
