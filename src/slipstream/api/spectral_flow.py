@@ -456,7 +456,7 @@ class Flow(InteractiveSimulation):
             First and last edge of the bins of each. What lies beyond is not counted. By default
             the least and the largest value of the state.
         bins : int or sequence of 2 int
-            How many bins there are of each: 1000 at most.
+            Number of bins of each: 1000 at most.
         means : str or Quantity, or sequence
             Scalars to be averaged over the points in each bin.
 

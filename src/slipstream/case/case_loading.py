@@ -235,7 +235,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     Returns
     -------
     Case
-        Of the class of the solver family that the file names.
+        A case of the class of the solver family that the file names.
 
     Raises
     ------

@@ -279,7 +279,7 @@ class AveragesOutput(FieldsOutput):
     """``[[output.averages]]``: averages over time of fields or expressions, during the run.
 
     Mean, root mean square of the fluctuation and standard error of the mean are written at the end.
-    What has been summed up is kept with states, so that a run that continues adds to it.
+    States keep the sums, so that a run that continues adds to them.
     """
 
     interval: Positive = Key(..., "time between two samples", example=0.1)

@@ -500,15 +500,15 @@ class EarlierSegments:
     step, time
         At which the run began: times of output and ``time.max_steps`` count from there.
     case : Case
-        Of the segment before.
+        The case of the segment before.
     is_whole : bool
         Whether that has written all that it was to write: it was not killed, and did not fail.
     state : pathlib.Path or None
         From which it continues.
     kept : KeptOutput
-        What of its output continues.
+        The output that continues.
     warnings : tuple of str
-        What of it does not, and why.
+        The output that does not continue, and why.
     """
 
     step: int

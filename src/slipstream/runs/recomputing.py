@@ -151,7 +151,7 @@ class Recomputation:
     Attributes
     ----------
     folder : pathlib.Path
-        Of the run.
+        The folder of the run.
     origin : Origin
         From where: `origin.step`, `origin.time`, and `origin.path`, None for the initial state.
     step : int
@@ -250,7 +250,7 @@ def recomputation(
     Parameters
     ----------
     folder : RunFolder
-        Of the run, which may be under way.
+        The folder of the run, which may be under way.
     time, step : float, int
         One of them. A time between two steps is reached by a shorter step.
 
@@ -498,7 +498,7 @@ def verify_run(
     Parameters
     ----------
     folder : pathlib.Path
-        Of the run, which may be under way.
+        The folder of the run, which may be under way.
     since, until : float, optional
         Between which times: from the last state at or before `since` (default: the first that is
         left before the last digest, else the initial state) to the last digest until then
@@ -506,9 +506,9 @@ def verify_run(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     device : str
-        What computes.
+        The device that computes.
     settings : sequence of str
-        What to change of the case, each ``section.key=value``, such as ``run.transport``.
+        Changes to the case, each ``section.key=value``, such as ``run.transport``.
     tell : callable, optional
         Gets a line before each part, on the first rank.
 

@@ -89,7 +89,7 @@ def case_to_resume(
     folder : str or pathlib.Path
         The output folder of the run.
     settings : sequence of str
-        What to change of its case, each ``section.key=value``.
+        Changes to its case, each ``section.key=value``.
     case : Case, optional
         Instead of the run's own.
     from_state : bool
@@ -131,7 +131,7 @@ def resume_run(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work, any number of them.
     device : str or Device
-        What computes; "auto" leaves it to the case's ``run.device``.
+        The device that computes; "auto" leaves it to the case's ``run.device``.
     console, options
         See `slipstream.runs.run_case`.
 
@@ -354,7 +354,7 @@ class _Reading:
     def check_unfinished(self) -> None:
         """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that.
 
-        What a segment that was killed at the end has not written any more is left to be done.
+        Output that a segment did not write because it was killed at the end is still to be written.
         """
         state = self._state
         if state is None or not self._is_whole():

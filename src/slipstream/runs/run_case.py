@@ -99,19 +99,19 @@ class RunOptions:
     Attributes
     ----------
     observers : sequence of Observer
-        What else looks at the simulation between steps, after output has been written.
+        Further observers of the simulation between steps, after output has been written.
     seconds : float or None
         Seconds by the clock after which the run ends in order.
     elapsed : float
         Seconds that ``time.wall`` is to count from before now: those since the process began.
     settings : sequence of str
-        What was changed of the case for this run, each ``section.key=value``: for its record.
+        Changes to the case for this run, each ``section.key=value``: for its record.
     log_level : str
-        What `run.log` has, a name of `slipstream.engine.accepted.LOG_LEVELS`.
+        The level of `run.log`, a name of `slipstream.engine.accepted.LOG_LEVELS`.
     warn : callable or None
         Called on each rank with every warning, which is also shown and logged.
     artist : PictureProcess or None
-        What draws the pictures on the first rank, if it has been started.
+        The process that draws the pictures on the first rank, if it has been started.
     """
 
     observers: Sequence[Observer] = ()
@@ -142,11 +142,11 @@ def run_case(
         `files.output_folder.claim_folder` has given. The output of an earlier run in it is
         replaced once this one has written its first state, and put back if it never does.
     console : rich.console.Console, optional
-        Where rank 0 prints; standard output by default.
+        The stream to which rank 0 prints; standard output by default.
     options : RunOptions, optional
-        How it is run.
+        Options of the run.
     earlier : EarlierSegments, optional
-        What the run has done before, if it continues in its folder, which has been claimed
+        The part of the run that is done, if it continues in its folder, which has been claimed
         (`slipstream.runs.resuming`).
 
     Raises

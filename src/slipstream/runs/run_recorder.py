@@ -412,7 +412,7 @@ def _now() -> str:
 class RunLog:
     """Appends lines with a date, each with its level; on the first rank only.
 
-    What comes before `begin` is kept until then.
+    Lines before `begin` are kept until then.
     """
 
     def __init__(self, folder: Path, level: str = "info", is_first: bool = True) -> None:

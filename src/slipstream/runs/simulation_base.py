@@ -60,7 +60,7 @@ class StepRun:
     step, time : int, float
         To which the last of them led.
     size : float
-        Of each.
+        The size of each.
     is_set : bool
         Whether a program had set fields before the first of them.
     """
@@ -142,7 +142,7 @@ class Simulation(ABC):
     rank, ranks : int
         This one, and how many there are.
     device : Device
-        Where this rank's fields are.
+        The device that has this rank's fields.
     step : int
         Number of time steps done, those before a restart included.
     time : float
@@ -166,7 +166,7 @@ class Simulation(ABC):
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
     timer : StepTimer
-        What was timed of these steps.
+        The timings of these steps.
     courant : float or None
         The Courant number of the last step whose size was looked at, the same on all ranks, where
         steps are of one size; None where it is given, or does not say how large they may be.
@@ -261,7 +261,7 @@ class Simulation(ABC):
     def memory(self) -> list[tuple[Device, int]]:
         """Return this rank's devices, and the bytes that all ranks on one need there. Collective.
 
-        What is written is included: where the device is the host, it lies there too.
+        Data that waits to be written is included, if the device is the host.
         """
 
     def _check_memory(self) -> None:
@@ -345,7 +345,7 @@ class Simulation(ABC):
         settings : mapping
             New values by the key of the case, ``section.key``.
         source : str
-            Where they come from, for messages.
+            Their source, for messages.
 
         Raises
         ------
@@ -608,14 +608,15 @@ def make_simulation(
     Parameters
     ----------
     case : Case
-        What to simulate, from `slipstream.case.load_case` or `slipstream.case.make_case`.
+        The case to simulate, from `slipstream.case.load_case` or `slipstream.case.make_case`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     device : {"auto", "cpu", "cuda"} or Device
-        What computes; "auto" leaves it to the case's ``run.device``. Ranks of a node share its GPUs
-        in turn. An advection by a strategy of two devices takes a mapping with "cpu" and "gpu".
+        The device that computes; "auto" leaves it to the case's ``run.device``. Ranks of a node
+        share its GPUs in turn. An advection by a strategy of two devices takes a mapping with "cpu"
+        and "gpu".
     **extras
-        What else the family's class takes, such as an ``image`` in memory.
+        Further arguments of the family's class, such as an ``image`` in memory.
 
     Returns
     -------

@@ -245,8 +245,8 @@ class TimeLoop:
     step_size : float
         The size of the next step.
     stopped_by : str
-        What ended the loop before its time: "interrupted", "wall", "seconds", "stopped" (by an
-        observer), "steps" or "finished".
+        The reason that ended the loop before its time: "interrupted", "wall", "seconds",
+        "stopped" (by an observer), "steps" or "finished".
     """
 
     def __init__(

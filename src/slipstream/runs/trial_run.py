@@ -115,7 +115,7 @@ class RunCost:
     steps : float
         Number of time steps.
     counts : dict of str to int
-        How many of each kind of output are written.
+        Numbers of outputs of each kind.
     parts : dict of str to float
         Seconds by part of the run.
     disk, files : int
@@ -155,14 +155,14 @@ def check_run(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     console : rich.console.Console, optional
-        Where rank 0 prints; standard output by default.
+        The stream to which rank 0 prints; standard output by default.
     kmax_eta : float
         The resolution of the smallest eddies that is wanted.
 
     Returns
     -------
     RunCost
-        What was announced.
+        The announced results.
 
     Raises
     ------

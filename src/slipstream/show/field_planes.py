@@ -29,7 +29,7 @@ _BOTH_SIGNS = 0.05
 class FieldPlane:
     """A plane of a field at a fixed position along one of its dimensions, `normal_name`.
 
-    That is empty if the plane is all there is of the field.
+    `normal_name` is empty if the field is only this plane.
     """
 
     name: str

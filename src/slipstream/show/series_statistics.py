@@ -59,15 +59,15 @@ class TimeAverage:
     duration : float
         Time for which the samples stand.
     samples : int
-        How many there are.
+        Number of samples.
     is_spin_up_found : bool
         Whether `since` was found from the record, not given.
     warnings : tuple of str
         Reasons for doubt.
     name, label : str
-        What it is of, if that is known: its name, and a text for people.
+        The name of the averaged quantity, if it is known, and a text for people.
     coordinates : mapping of str to numpy.ndarray
-        Of the axes of an array, by their names, where they have such.
+        Coordinates of the axes of an array, by their names, where they have names.
     """
 
     mean: Any
@@ -154,7 +154,7 @@ def time_average(
     until : float, optional
         Only samples up to this time count (default: all).
     what : str
-        What messages call it.
+        Its name in messages.
 
     Raises
     ------

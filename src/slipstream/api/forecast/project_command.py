@@ -54,11 +54,11 @@ class OutputForecast:
     Attributes
     ----------
     bytes, files : int
-        Of one of them.
+        Size of one output.
     seconds : float or None
-        What one takes to write, where the rates of the storage are known.
+        Seconds to write one, where the rates of the storage are known.
     times, kept : int or None
-        How many are written in the whole case, and stay, where the number of its steps is known.
+        Numbers that the whole case writes, and keeps, where the number of its steps is known.
     """
 
     bytes: int
@@ -77,18 +77,18 @@ class Forecast:
     nodes, ranks : int
         Nodes and ranks that take part; one rank per device.
     counts, time : StepCounts, StepTime or None
-        What a step moves and takes; None if the case cannot run there.
+        Traffic and seconds of a step; None if the case cannot run there.
     obstacle : str
         Why not.
     efficiency : float or None
-        Of the devices, relative to the first number of nodes on which the case can run.
+        Efficiency of the devices, relative to the first number of nodes on which the case can run.
     hours, node_hours : float or None
         To the end of the case, where the number of its steps is known, by the clock, and of all
         nodes; with `output_seconds`.
     outputs : mapping of str to OutputForecast
         Snapshots of all fields ("fields") and states ("checkpoint").
     output_seconds : float or None
-        What those of the whole case take, where the rates of the storage are known as well.
+        Seconds for all output of the case, where the rates of the storage are known as well.
     """
 
     nodes: int
@@ -118,9 +118,9 @@ def forecast(
     Parameters
     ----------
     case : Case
-        Of any family.
+        A case of any family.
     machine : Machine
-        Where it is to run, a rank for each of its devices.
+        The machine for the run, with one rank per device.
     nodes : sequence of int
         Numbers of nodes.
     steps : int, optional

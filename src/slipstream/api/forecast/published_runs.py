@@ -108,9 +108,9 @@ class Comparison:
     Attributes
     ----------
     table : str
-        Where it is published, and what it is.
+        The publication, and its table.
     what : str
-        Which entry.
+        The entry of the table.
     published, forecast : float
         The figures.
     known : {"fitted", "seen", "held out"}
