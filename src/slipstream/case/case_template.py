@@ -76,7 +76,7 @@ _REFERENCE = "#/definitions/{model}"
 _WORDS = {
     "$defs": "definitions",
     "prefixItems": "items",
-    # What pydantic leaves as it is where a function stands before the bound.
+    # Pydantic leaves these unchanged where a function stands before the bound.
     "gt": "exclusiveMinimum",
     "ge": "minimum",
     "lt": "exclusiveMaximum",
@@ -208,7 +208,7 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
             raise InputError(f"{source}: {name} must be a table; use [{name}]")
     head = []
     for line in text.splitlines():
-        # What follows an empty one is the template's, in a copy of a copy.
+        # Lines after an empty one are the template's, in a copy of a copy.
         if not line.startswith("# "):
             break
         head.append(line)
@@ -419,7 +419,7 @@ class _GenerateCaseSchema(GenerateJsonSchema):
                 }
                 key_schema.pop("default", None)
                 key_schema["anyOf"] = [list_of["items"], list_of]
-        # What is filled in where it is not given.
+        # Keys that are filled in where they are missing.
         filled: set[str] = set()
         if issubclass(table, Output):
             filled = {f"{name}_interval" for name in ("diagnostics", "spectra")}

@@ -191,7 +191,7 @@ class Case(Table):
     }
     # Keys of the file that are removed together with a displaced one.
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
-    # How often something is written in a run whose interval for it is not given.
+    # Number of outputs of a run without an interval for them.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # The number of time steps that are done together.
     steps_at_once: ClassVar[int] = 1

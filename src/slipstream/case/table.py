@@ -315,7 +315,7 @@ def _in_words(schema: Mapping[str, Any], several: bool = False) -> str:
 def _bounds_of(schema: Mapping[str, Any]) -> str:
     if {"minimum", "maximum"} <= schema.keys():
         return f"from {schema['minimum']:g} to {schema['maximum']:g}"
-    # What pydantic calls bounds where a function stands before them.
+    # Pydantic's names of bounds where a function stands before them.
     found = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
     words = {**_BOUNDS, **found}
     return ", ".join(f"{text} {schema[key]:g}" for key, text in words.items() if key in schema)

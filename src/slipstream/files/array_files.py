@@ -53,7 +53,7 @@ class ImageDataFile:
         self._spacing = tuple(spacing) if isinstance(spacing, Sequence) else (spacing,) * 3
         self._dtypes = {name: _little_endian(dtype) for name, (dtype, _) in arrays.items()}
         self._components = {name: components for name, (_, components) in arrays.items()}
-        # Where the values of each array begin.
+        # Offsets of the values of each array.
         self.starts: dict[str, int] = {}
         self._file = open(path, "wb")  # noqa: SIM115
         self._write_frame()

@@ -508,7 +508,7 @@ def _check_finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Fi
 def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
     """Return the latest intact state of a run, or one of its states. Collective."""
     damaged: list[str] = []
-    # Of a folder that is held open each rank would have another path.
+    # Each rank would have another path of a folder that is held open.
     for path in on_first_rank(comm, lambda: _generations_at(Path(named(folder)))):
         manifest = _read(path, comm)
         if isinstance(manifest, Manifest):

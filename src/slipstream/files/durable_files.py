@@ -70,7 +70,7 @@ def replace_file(
     """
     partial = partial or path.with_name(path.name + PARTIAL)
     with errors_name(path):
-        # What has this name is no file of ours that is still written: it is not written to.
+        # A file of this name is no file of ours that is still written: it is not written to.
         partial.unlink(missing_ok=True)
         try:
             with partial.open("xb") as file:

@@ -102,17 +102,18 @@ class FieldStore:
         self._snapshots = 0
         self._names: set[str] = set()
         self._files = _WholeFiles(self.path)
-        # What rank 0 has made, by name: to open it again takes as long as to write a small array.
+        # Arrays that rank 0 has made, by name: opening one takes as long as writing a small array.
         self._group: Any = None
         self._arrays: dict[str, Any] = {}
         # The times of the snapshots that stay, where a store continues, and obstacles.
         self.times: list[float] = []
         self._later: list[Path] = []
         self._is_continued = False
-        # Of the arrays that this has made.
+        # Files that each time adds, of the arrays that this store has made.
         self.files_each_time = 0
-        # By array; and who writes what, which arrays of the same points and boxes have in common.
+        # By array.
         self._layouts: dict[str, StoredLayout] = {}
+        # The parts that each rank writes: arrays of the same points and boxes share them.
         self._aggregations: dict[str, Aggregation] = {}
         self._last_aggregation: tuple[Any, Aggregation] | None = None
         # Snapshots in a file, and their type, by array; and what this rank adds to each checksum.
@@ -143,7 +144,7 @@ class FieldStore:
                 self._create(field, snapshots=self._snapshots)
             self._write_box(field, (index,))
             del field
-        # What is described below is on the disk: not even a power cut leaves half a snapshot.
+        # Everything described below is on the disk: not even a power cut leaves half a snapshot.
         written = on_every_rank(self._comm, self.flush)
         own = on_every_rank(self._comm, lambda: self._checksum(written, index))
         is_first = self._comm is None or self._comm.rank == 0

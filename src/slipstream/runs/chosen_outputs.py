@@ -444,7 +444,7 @@ class ChosenOutputs:
                     self._go_on_with(output, self._state_at(folder.parent))
                     occasions = self._due[output].occasions
                     occasions.resume_at(simulation.time, output.last, occasions)
-                # What was written is of the end of a segment.
+                # The output belongs to the end of a segment.
                 if output.find(folder, kept):
                     output.replace_last()
                 continue

@@ -370,7 +370,7 @@ class ChosenMovie(Chosen):
         # Whether an earlier segment has made a movie, which stays.
         self.goes_on = False
         self._movie: Movie | None = None
-        # Of the segments before: the first and the last value, and the map.
+        # From the segments before: the first and the last value, and the map.
         self._scale_before: tuple[float, float, str] | None = None
 
     def open(self, folder: Path) -> None:

@@ -157,7 +157,7 @@ class WriteQueue:
             if self._failure is None:
                 function(fields)
         except BaseException as failure:
-            # What failed where fields are made is raised there.
+            # Errors in making fields are raised there.
             if failure is not fields.failure:
                 self._failure = failure
         finally:
@@ -239,7 +239,7 @@ class OutputWriter:
         self._simulation = simulation
         self._output, self._folder = output, output.path
         self._is_first = simulation.rank == 0
-        # What users choose: judged before the folder is touched.
+        # The output that users choose is checked before the folder is touched.
         self.chosen = chosen or ChosenOutputs(simulation, earlier)
         self.labels = simulation.labels() | self.chosen.labels()
         self.choice = simulation.pictures()
@@ -251,7 +251,7 @@ class OutputWriter:
         self.planes: list[FieldPlane] = []
         # The step of the last state that has been written.
         self.last_state: int | None = None
-        # By kind of output, the most seconds until it was written.
+        # The most seconds until an output was written, by kind.
         self.slowest_writes: dict[str, float] = {}
         # Called by all ranks, with its step and time, when all up to a state is on the disk, the
         # state too if states are written.
@@ -268,7 +268,7 @@ class OutputWriter:
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
-        # Which all ranks write, each its part.
+        # All ranks write these, each its part.
         self._paths = case.path_kinds
         self._shared = [FIELDS_NAME, *(f"{kind}.zarr" for kind in self._paths)]
         start = simulation.time if earlier is None else earlier.time

@@ -222,7 +222,7 @@ class _Reading:
         text, source = self._case_text(case is not None), f"{folder.name}/{CASE_NAME}"
         self.case = parse_case_of_run(text, settings, source) if case is None else case
         self._before = self.case
-        # What is not accepted any more, or would import other code, is not compared.
+        # Keys that are no longer accepted, or would import other code, are not compared.
         with contextlib.suppress(InputError):
             before = text if self._state is None else self._state.case
             self._before = parse_stored_case(before, self.case, source)
@@ -281,7 +281,7 @@ class _Reading:
         elif not is_given and all(self._differences(case_text, text) for case_text in segments):
             # No segment of this run was begun with such a case.
             self._check_same(self._differences(state.case, text))
-        # What a program has changed until then has the value that it was given.
+        # Keys that a program had changed by then have their changed values.
         tables = tomllib.loads(text)
         changed = tables_at(self._folder, tables)
         return text if changed is tables else to_toml(changed)

@@ -174,7 +174,7 @@ class Simulation(ABC):
         Diagnostics that compare the state with an earlier one: not-a-number at first.
     """
 
-    # What one timing covers, for the title of its picture.
+    # The part that one timing covers, for the title of its picture.
     timed = "one time step"
     # Whether steps can be shorter than `step_size`, to hit the end of the run and times of output.
     shortens_steps = True
@@ -208,10 +208,10 @@ class Simulation(ABC):
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
         self.resumed: Checkpoint | None = None
-        # What `TimeLoop` says of steps of one size, while it runs.
+        # The check by `TimeLoop` of steps of one size, while it runs.
         self.check_step: Callable[[], Callable[[float], None] | None] = lambda: None
         self.restored: Checkpoint | None = None
-        # How often fields or settings have been set: a step chosen before may not suit them.
+        # Number of times that fields or settings have been set: an earlier step may not suit them.
         self.times_set = 0
         self._times_settings_changed = 0
         # The sizes of steps, for the recorder.
@@ -366,7 +366,7 @@ class Simulation(ABC):
                 check_step(now.fixed_step)
             self.synchronize()
             if not self.is_finite():
-                # What follows measures again, and would not find it out.
+                # The code below measures again, and would not detect it.
                 raise RunError(
                     f"the flow has blown up at step {self.step}, t = {self.time:.6g}: its settings"
                     " cannot be changed any more"

@@ -293,7 +293,7 @@ class TimeLoop:
             return
         self._simulation.complete_steps()
         if self._simulation.is_timed:
-            # What steps still take is not the observers' time.
+            # Time that steps still take is not the observers'.
             began = clock.perf_counter()
             self._simulation.synchronize()
             self.stepping += clock.perf_counter() - began

@@ -93,14 +93,14 @@ class Trial:
     # Until the first step, with kernels compiled before.
     starting: float = 0.0
     picture_seconds: float = 0.0
-    # Of one of each kind of output.
+    # For one output of each kind.
     seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, float] = field(default_factory=dict)
     files: dict[str, float] = field(default_factory=dict)
-    # Of what there is once: the case, pictures, and what stores say of themselves.
+    # For files that exist once: the case, pictures, and descriptions of stores.
     more_bytes: float = 0.0
     more_files: float = 0.0
-    # Of the processes of each host: how many, and their memory in bytes.
+    # Number of processes of each host, and their memory in bytes.
     hosts: dict[str, tuple[int, int]] = field(default_factory=dict)
     memory_free: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -358,7 +358,7 @@ def _measure_outputs(
         if count:
             sizes[kind] = sum(sum(_sizes_in(place).values()) for place in places) / count
             files[kind] = sum(_repeated(_sizes_in(place)) for place in places) / count
-    # Of a row among many: in the text, and in the zarr group.
+    # For a row among many: in the text, and in the zarr group.
     *_, row = (folder / "diagnostics.csv").read_bytes().splitlines() or [b""]
     sizes["diagnostics"] = len(row) + 8.0 * len(row.split(b","))
     files["diagnostics"] = 0.0
