@@ -152,7 +152,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self._is_prepared = self._is_running = False
         # Identifies the folder into which this has written last.
         self._output_mark: tuple[int, str] | None = None
-        # That folder, the same while a run holds it, and how many runs have begun in a folder.
+        # That folder, the same while a run holds it, and the number of runs begun in a folder.
         self._folder: Path | None = None
         self._claimed: OutputFolder | None = None
         self._runs = 0
@@ -486,7 +486,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         mark = None if overwrite else on_first_rank(self.comm, lambda: output_mark(path))
         goes_on = mark is not None and mark == self._output_mark
         console = console_for(progress if self.rank == 0 else False)
-        # What nobody sees on a terminal is a warning of Python's.
+        # A text that no terminal shows becomes a warning of Python's.
         warn = self._issue if console.quiet else None
         options = RunOptions(observers=self._callbacks, seconds=limits.seconds, warn=warn)
         self._is_running = solver.is_timed = True

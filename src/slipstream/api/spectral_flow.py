@@ -478,7 +478,7 @@ class Flow(InteractiveSimulation):
         of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
         texts = [[str(getattr(one, "text", one)) for one in group] for group in (of, means)]
         keys = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
-        # Where none is given it follows from the state.
+        # By default it follows from the state.
         keys["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
         settings = validated(DensitiesOutput, keys, "density")
         density = self._spectral.density(of, means, settings.bins_each, "density")
@@ -802,7 +802,7 @@ def _particle_tables(particles: Any) -> Any:
     return _several_tables("particles", particles)
 
 
-# What may stand for each table of several, for messages.
+# Accepted values for each of several tables, for messages.
 _ACCEPTED_TABLES = {
     "scalars": 'a number from 0 to 8, {"name": "temperature"}',
     "particles": 'a number of tracers, {"number": 1000}',

@@ -297,7 +297,7 @@ class Summary:
     # Seconds in the time steps by category of work, mean over ranks. Work that overlaps counts in
     # each, so they may sum to more than the time steps took.
     timers: dict[str, float] = field(default_factory=dict)
-    # What ended the run before its end time, such as the key of a limit.
+    # The reason that ended the run before its end time, such as the key of a limit.
     stopped_by: str = ""
     folder: Path = Path()
     pictures: list[Path] = field(default_factory=list)
@@ -307,7 +307,7 @@ class Summary:
     report: list[Path] = field(default_factory=list)
     # Files that only this solver family writes.
     extras: list[Path] = field(default_factory=list)
-    # What to do next if the run has not reached its goal.
+    # The next step for the user if the run has not reached its goal.
     advice: str = ""
 
 
@@ -407,7 +407,7 @@ class PartVerdict:
     difference: float = 0.0
     # Whether small differences have grown so much that later rows were not compared.
     is_lost: bool = False
-    # What else has changed since the run was computed.
+    # Other changes since the run was computed.
     other_software: tuple[str, ...] = ()
 
     @property

@@ -41,10 +41,10 @@ class FieldPlane:
     columns: np.ndarray
     normal_name: str
     position: float
-    # What is shown, with its unit.
+    # The quantity that is shown, with its unit.
     label: str
     time: float
-    # Of coordinates; "1" if they are non-dimensional.
+    # The unit of coordinates; "1" if they are non-dimensional.
     unit: str = "1"
 
 
@@ -189,7 +189,7 @@ class ColourScale:
     low: float
     high: float
     map_name: str
-    # As Matplotlib calls it: which ends of a colour bar are arrows.
+    # Matplotlib's word for the ends of a colour bar that are arrows.
     extend: str = "neither"
 
     @classmethod

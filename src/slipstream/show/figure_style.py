@@ -32,7 +32,7 @@ GREY = "#666666"
 # For curves side by side, in this order.
 COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SEQUENCE = "viridis_r"
-# Where there is nothing to show.
+# The colour where there is nothing to show.
 NOTHING = "#c9c9c9"
 
 STYLE: dict[Any, Any] = {
@@ -64,7 +64,7 @@ STYLE: dict[Any, Any] = {
 
 # Characters of a title, at most.
 _LONGEST_TITLE = 120
-# Of fields within a page, which are pixels: enough for a page that is as wide as a screen.
+# For fields within a page, which are pixels: enough for a page that is as wide as a screen.
 _DOTS_PER_INCH = 80
 # Inches of a title in one line.
 _TITLE_HEIGHT = 0.3
@@ -80,7 +80,7 @@ FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
 _ONE_LINE = 48
 # Points along the longer edge of a small picture.
 _MOST_SHOWN = 256
-# Of a small picture of a plane.
+# For a small picture of a plane.
 _PLANE_DOTS_PER_INCH = 110
 
 

@@ -73,7 +73,7 @@ class Movie:
         self._file: _GifFile | _Mp4File
         make = _GifFile if kind == "gif" else _Mp4File
         self._file = make(path, frames_per_second)
-        # As long as the colours are not settled.
+        # Until the colours are settled.
         self._first: list[tuple[np.ndarray, float]] | None = [] if limits is None else None
         # Empty: chosen from the values.
         self._wanted_map, self._map = colours, ""

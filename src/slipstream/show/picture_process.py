@@ -61,7 +61,7 @@ class PictureProcess:
         )
         self._thread = ThreadPoolExecutor(1)
         self._answer: Future[Answer] | None = None
-        # Those drawn for a page, as SVG by name, once they are finished.
+        # Pictures for a page, as SVG by name, once they are finished.
         self.plots: dict[str, str] = {}
         with contextlib.suppress(BrokenPipeError):  # told when it is to draw
             self._send([os.path.abspath(one) for one in sys.path])
@@ -85,7 +85,7 @@ class PictureProcess:
         self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
     ) -> None:
         """Start drawing pictures into a folder, and for a page; `finish` waits for them."""
-        # By which the other process, too, reaches a folder that this one holds open.
+        # The other process, too, reaches a folder by it that this one holds open.
         path = os.path.abspath(str(folder).replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
         self._folder, self._folder_there = Path(folder), path
         wanted = path, list(requests), for_page

@@ -212,7 +212,7 @@ def _results(runs: Runs) -> list[tuple[str, ...]]:
 def labels_by_difference(runs: Runs) -> dict[str, str]:
     """Return labels of runs: the values of what differs between their cases, or else the names."""
     rows = differences(runs)
-    # How long they run, and on what, tells runs apart only if nothing else does.
+    # Duration and devices distinguish runs only if nothing else does.
     rows = ([row for row in rows if not row[0].startswith(_AROUND)] or rows)[:_MOST_KEYS]
     keys = [row[0].rpartition(".")[2] for row in rows]
     keys = [row[0] if keys.count(key) > 1 else key for row, key in zip(rows, keys, strict=True)]

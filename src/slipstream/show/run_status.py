@@ -97,11 +97,11 @@ class RunStatus:
     # Whether nothing more is to be expected of it.
     is_over: bool = False
     title: str = ""
-    # How often it was started.
+    # Number of times that it was started.
     segments: int = 0
     step: float = math.nan
     time: float = math.nan
-    # Where this segment began and is to end: earlier than its case says if the flow is steady.
+    # Begin and end of this segment: it ends earlier than its case says if the flow is steady.
     start: float = math.nan
     end: float = math.nan
     steps_per_second: float = math.nan
@@ -470,7 +470,7 @@ def sparkline(times: np.ndarray, values: np.ndarray, width: int) -> str:
     with np.errstate(invalid="ignore"):
         means = sums / counts
     low, high = np.nanmin(means), np.nanmax(means)
-    # What differs by rounding alone is level.
+    # Values that differ by rounding alone are level.
     scale = high - low if high - low > 1e-12 * max(abs(low), abs(high)) else 0.0
     text = ""
     for mean, count in zip(means, counts, strict=True):

@@ -314,7 +314,7 @@ def _statistics(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]
         return origin + mean, unknown, fluctuation, unknown
     is_even = np.ptp(weights) <= 1e-6 * weights.mean() and len(times) <= _MOST_CELLS
     cells = values if is_even else cell_averages(times, values, min(len(times), _MOST_CELLS))
-    # What rounding makes of a constant does not fluctuate.
+    # A constant with rounding errors does not fluctuate.
     is_steady = fluctuation <= 1e-14 * np.abs(origin + mean)
     variance = np.where(is_steady, 0.0, _variance_of_mean(cells))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -412,7 +412,7 @@ class FamilyTexts:
     facts: Mapping[str, _Text]
     # The progress of a run, from the simulation and the size of its time step.
     progress: Callable[[ShownSimulation, float], Iterable[str]]
-    # Where the method is described.
+    # The page that describes the method.
     reference: str
 
 

@@ -64,7 +64,7 @@ _SHARE = 0.05
 _PIECE = 4 << 20
 # Small files per rank.
 _SMALL_FILES = 32
-# How often everything is done.
+# Repetitions of everything.
 _REPETITIONS = 3
 # Places in a file that are looked at to see whether it is in memory.
 _PROBES = 16
@@ -223,7 +223,7 @@ class ExchangeTimer:
             name: [_fill_array(device, transport.empty((elements,), ELEMENT)) for _ in range(2)]
             for name, transport in self.transports.items()
         }
-        # Of the exchanges timed last: receiver and bytes of what this rank sends.
+        # Receivers and bytes of the messages of this rank, in the exchanges timed last.
         self.messages: dict[str, list[tuple[int, int]]] = {}
 
     def seconds(self, pattern: str, size: int, repetitions: int) -> dict[str, float]:

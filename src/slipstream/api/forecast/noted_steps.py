@@ -165,7 +165,7 @@ def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
     """Return the sizes of a snapshot, of fields and derived quantities, and of a state."""
     problem = described.problem
     geometry, model = problem.geometry, problem.model
-    # Of flows in a plane the component across it is written, too.
+    # For flows in a plane the component across it is written, too.
     curls = len(drawn_curls(described.fields)) * (2 if geometry.shape.count(1) == 1 else 1)
     arrays = len(model.unknowns) + len(model.complexes) + curls
     return {

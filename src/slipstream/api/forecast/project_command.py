@@ -132,7 +132,7 @@ def forecast(
         If the case is of a family without a forecast, or for another kind of device.
     """
     kind, asked = machine.device.kind, case.run.device
-    # Of advection the strategy says where points are.
+    # The strategy of an advection decides where its points are.
     if asked != "auto" and (asked == "cpu") != (kind == "cpu") and case.solver != "advection":
         raise InputError(
             f"run.device is {asked!r}, but devices of {machine.title} are {kind.upper()}s"
@@ -410,7 +410,7 @@ def _draw(case: Case, machine: Machine, forecasts: Sequence[Forecast], path: Pat
         figure = style.new_figure((6.4, 4.4), f"{title}, on {machine.title}")
         axes = figure.add_subplot()
         for (name, label), colour in zip(_PARTS.items(), style.COLOURS, strict=False):
-            # What takes no time has no place on a logarithmic axis.
+            # A part that takes no time cannot be drawn on a logarithmic axis.
             seconds = [getattr(predicted.time, name) or math.nan for predicted in can_run]
             if not all(map(math.isnan, seconds)):
                 line = "-" if name == "total" else "--"

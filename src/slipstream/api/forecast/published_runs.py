@@ -252,7 +252,7 @@ def _complex_transform(summit: Machine) -> Comparison:
     seconds = (
         exchanges * sent / cast(Network, summit.network).rate(sent / summit.devices_per_node / 7)
     )
-    # What a node sends in large messages is what this run reached.
+    # The rate of a node in large messages is the one that this run reached.
     return Comparison(HEFFTE, "8 nodes", 400.0, 1e-9 * 5 * points**3 * 30 / seconds, "seen")
 
 

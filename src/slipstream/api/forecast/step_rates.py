@@ -82,7 +82,7 @@ _KEYS: dict[Family, tuple[str, str]] = {
 _UNTIMED = 12
 # Seconds for which each step is repeated.
 _SECONDS = 0.01
-# How often the steps take turns.
+# Rounds in which the steps take turns.
 _TURNS = 3
 # Rounds that find rates and starts in turn.
 _ROUNDS = 8
