@@ -394,7 +394,9 @@ class Forcing(Table):
         accepted = ("field", *FORCING_KEYS[self.kind])
         check_belongs(self, "kind", accepted, sorted(self.model_fields_set - {"kind"}))
         if self.shells is not None and not 1 <= self.shells[0] <= self.shells[1]:
-            raise ValueError("'shells' are the first, at least 1, and the last; use for example [1, 2]")
+            raise ValueError(
+                "'shells' are the first, at least 1, and the last; use for example [1, 2]"
+            )
         if self.kind == "linear" and (self.rate is None) == (self.injection is None):
             raise ValueError("kind = 'linear' needs either 'rate' or 'injection'")
         if self.kind == "ornstein-uhlenbeck" and not self.correlation_time:
