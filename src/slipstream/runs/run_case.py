@@ -312,7 +312,7 @@ class _CaseRun:
             if loop.steps == 0:
                 raise RunError(
                     f"time.wall = {case.time.wall} is over before the first step: the run took"
-                    f" {self._wall.elapsed():.3g} s to begin; give more"
+                    f" {self._wall.elapsed():.3g} s to begin; use more"
                 )
             return True
 

@@ -469,7 +469,7 @@ class Simulation(ABC):
 
         As `point_values`, it may be asked for before anything is allocated.
         """
-        raise InputError(f"{where}: densities cannot be had of this simulation")
+        raise InputError(f"{where}: this simulation has no densities")
 
     def paths(self, kind: str) -> Iterator[Field]:
         """Yield the records of a kind of paths, by identity. Collective."""
@@ -494,7 +494,7 @@ class Simulation(ABC):
         InputError
             If there is nothing of that name.
         """
-        raise InputError(f"{where}: {of!r} cannot be had of this simulation")
+        raise InputError(f"{where}: this simulation has no {of!r}")
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to continue from, in the same order on all ranks. Collective."""

@@ -194,7 +194,7 @@ def check_fit(ranks: int, need: float, room: float, where: str, hint: str = "") 
     if need > room:
         raise InputError(
             f"{ranks} ranks: fields take {need / 2**30:.3g} GiB of the {where}'s"
-            f" {room / 2**30:.3g} GiB for each; take more nodes{hint}"
+            f" {room / 2**30:.3g} GiB for each; use more nodes{hint}"
         )
 
 

@@ -379,7 +379,7 @@ class TimeLoop:
             stop = min([stop, *(one.next_time(simulation.time) for one in self._observers)])
         if math.isinf(min(stop, step_size)):
             raise InputError(
-                "the fluid is at rest, so the Courant number does not bound the time step; give an"
+                "the fluid is at rest, so the Courant number does not bound the time step; use an"
                 " end time, or a largest step (max_step)"
             )
         remaining = stop - simulation.time

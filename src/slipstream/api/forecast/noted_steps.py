@@ -279,7 +279,7 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
         busiest = division.ranks[0]
         sites, voxels = division.sites[busiest], division.boxes[busiest].size
         if not sites:
-            raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
+            raise InputError(f"{ranks} ranks: one would have no pore; use fewer nodes")
         device = noting_device(machine, ranks)
         rank_place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
         transport = case.run.transport
