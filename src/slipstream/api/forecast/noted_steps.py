@@ -213,7 +213,7 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     if not problem.boxes[-1].size:
         raise InputError(
             f"{ranks} ranks: as {' x '.join(map(str, reversed(problem.grid)))} (x, y, z) some would"
-            " have no point; take fewer nodes"
+            " have no point; use fewer nodes"
         )
     rank_place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
     needed = problem.memory(rank_place, with_output=True)
