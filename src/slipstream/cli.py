@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from slipstream.runs import Simulation
     from slipstream.runs.run_case import RunOptions
 
-# What Typer raises for options that are wrong: the class of the click that it brings.
+# The error that Typer raises for wrong options: a class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
@@ -166,13 +166,13 @@ def run(
         from slipstream.runs.trial_run import check_run
 
         wanted = 1.0 if resolve is None else resolve
-        with _unfinished():
+        with _exit_unfinished():
             made = functools.partial(make_simulation, settled, comm)
             check_run(made, settled, folder, comm, kmax_eta=wanted)
         return
     draws = settled.output.pictures and (comm is None or comm.rank == 0)
     with (
-        _unfinished(),
+        _exit_unfinished(),
         claim_folder(folder, comm, overwrite, settled.inputs(case)) as claimed,
         PictureProcess() if draws else contextlib.nullcontext() as artist,
     ):
@@ -181,7 +181,7 @@ def run(
         from slipstream.runs.run_case import run_case
 
         options = replace(_run_options(overrides, log_level), artist=artist)
-        run_case(make_simulation(settled, comm), claimed, _printing(quiet), options=options)
+        run_case(make_simulation(settled, comm), claimed, _stream_of_run(quiet), options=options)
 
 
 @app.command()
@@ -221,8 +221,8 @@ def _relaunch(ranks: int, case: Case) -> int:
     return mpi_launch.relaunch(ranks, seconds_before=own_age())
 
 
-def _printing(quiet: bool) -> Console | None:
-    """Return where a run prints; None for standard output."""
+def _stream_of_run(quiet: bool) -> Console | None:
+    """Return the stream to which a run prints; None for standard output."""
     return Console(quiet=True) if quiet else None
 
 
@@ -246,7 +246,7 @@ def _resume(
     """Resume a run, with the case in its folder unless another is given."""
     from slipstream.runs.resuming import case_to_resume, resume_run
 
-    with _unfinished():
+    with _exit_unfinished():
         # Mistakes are found before any rank is started, while one line can say them.
         wanted = None if case is None else on_first_rank(comm, lambda: load_case(case, overrides))
         if ranks is not None and mpi_launch.should_relaunch(ranks):
@@ -256,7 +256,7 @@ def _resume(
             folder,
             overrides,
             comm,
-            console=_printing(quiet),
+            console=_stream_of_run(quiet),
             case=wanted,
             options=_run_options(overrides, log_level),
             from_state=from_state,
@@ -264,7 +264,7 @@ def _resume(
 
 
 @contextlib.contextmanager
-def _unfinished() -> Iterator[None]:
+def _exit_unfinished() -> Iterator[None]:
     """Exit without the word "error" if a run is finished already or was asked to stop."""
     try:
         yield
@@ -458,11 +458,11 @@ def verify(
     verdicts = verify_run(folder, since, until, comm, wanted, settings or (), _tell)
     if comm is None or comm.rank == 0:
         _console().print(verification_table(verdicts), highlight=False)
-        for text in (text for one in verdicts for text in one.remarks):
+        for text in (text for verdict in verdicts for text in verdict.remarks):
             _tell(text)
-    if all(one.problem for one in verdicts):
+    if all(verdict.problem for verdict in verdicts):
         raise InputError(f"{folder}: no part of it can be repeated")
-    if any(one.deviates for one in verdicts):
+    if any(verdict.deviates for verdict in verdicts):
         raise typer.Exit(1)
 
 

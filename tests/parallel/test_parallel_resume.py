@@ -64,7 +64,7 @@ def test_segments_may_have_any_number_of_ranks(comm, device, shared_folder, tmp_
     if is_first(comm):
         resume_run(run, ["time.max_steps=100"], None, device, QUIET)
     wait(comm)
-    with pytest.raises(AtItsEnd, match="has come to its end"):
+    with pytest.raises(AtItsEnd, match="has ended"):
         resume_run(run, [], comm, device, QUIET)
     if is_first(comm):
         assert_same_output(run, tmp_path / "alone")

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from slipstream.api.interactive_simulation import InteractiveSimulation
     from slipstream.spectral.evaluation import Evaluation
 
+COMPONENTS = ["x", "y", "z"]
+# The axes before z, y and x for scalars, vectors and tensors.
+_LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
+
 
 class LazyArray(BackendArray):
     """An array whose parts a function reads, given integers and slices with positive steps."""
@@ -51,11 +55,6 @@ def lazily(
 ) -> indexing.LazilyIndexedArray:
     """Return an array for xarray, which indexes it before anything is read."""
     return indexing.LazilyIndexedArray(LazyArray(shape, np.dtype(dtype), read))
-
-
-COMPONENTS = ["x", "y", "z"]
-# The axes before z, y and x for scalars, vectors and tensors.
-_LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
 
 
 class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):

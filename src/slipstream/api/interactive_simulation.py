@@ -152,7 +152,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self._is_prepared = self._is_running = False
         # Identifies the folder into which this has written last.
         self._output_mark: tuple[int, str] | None = None
-        # That folder, the same while a run holds it, and how many runs have begun in a folder.
+        # That folder, the same while a run holds it, and the number of runs begun in a folder.
         self._folder: Path | None = None
         self._claimed: OutputFolder | None = None
         self._runs = 0
@@ -486,7 +486,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         mark = None if overwrite else on_first_rank(self.comm, lambda: output_mark(path))
         goes_on = mark is not None and mark == self._output_mark
         console = console_for(progress if self.rank == 0 else False)
-        # What nobody sees on a terminal is a warning of Python's.
+        # A text that no terminal shows becomes a warning of Python's.
         warn = self._issue if console.quiet else None
         options = RunOptions(observers=self._callbacks, seconds=limits.seconds, warn=warn)
         self._is_running = solver.is_timed = True
@@ -641,8 +641,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
 
         Collective where the state is another one than when they were last read.
 
-        The energy sums over all fields, scalars included; where there are several, each has an
-        entry of its own, such as ``"velocity_energy"``.
+        The energy sums over all fields, scalars included; where there are several, each has its
+        own entry, such as ``"velocity_energy"``.
         """
         self._ready()
         state = self._state_mark()
@@ -784,9 +784,17 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         beside = self._beside_the_case()
         named, start, kept = self._named(), self.case, None  # finding the names may prepare it
         if self._is_prepared:
-            start, kept = self._case_from_rest(), _on_host(self.solver.kept())
+            start, kept = self._case_from_rest(), _move_to_host(self.solver.kept())
         cases = [case.model_dump(exclude_unset=True) for case in (start, self.case)]
-        return _again, (type(self), named, *cases, kept, self.device.kind, beside, attributes)
+        return _rebuild_simulation, (
+            type(self),
+            named,
+            *cases,
+            kept,
+            self.device.kind,
+            beside,
+            attributes,
+        )
 
     def _named(self) -> Any:
         """Return the object that the case has by name only, such as a model of a program."""
@@ -858,7 +866,7 @@ def simulation_of(
     return made
 
 
-def _again(
+def _rebuild_simulation(
     kind: type[InteractiveSimulation],
     named: Any,
     start: dict[str, Any],
@@ -880,12 +888,12 @@ def _again(
     return made
 
 
-def _on_host(kept: Any) -> Any:
-    """Return what a solver has kept with all arrays on the host."""
+def _move_to_host(kept: Any) -> Any:
+    """Return the state that a solver has kept, with all arrays on the host."""
     if isinstance(kept, dict):
-        return {name: _on_host(value) for name, value in kept.items()}
+        return {name: _move_to_host(value) for name, value in kept.items()}
     if isinstance(kept, list):
-        return list(map(_on_host, kept))
+        return list(map(_move_to_host, kept))
     return host_values(kept) if hasattr(kept, "__cuda_array_interface__") else kept
 
 
@@ -941,7 +949,7 @@ class Fields(NamedViews[FieldView]):
     def __getitem__(self, name: str) -> FieldView:
         if not isinstance(name, str):
             raise InputError(f"fields: {shown(name)} is no name; there are: {', '.join(self)}")
-        return self._view(name)  # which may be derived from those that are listed
+        return self._view(name)  # which may be derived from the listed fields
 
     def __contains__(self, name: object) -> bool:
         try:

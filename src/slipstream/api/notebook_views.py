@@ -1,4 +1,4 @@
-"""How notebooks show simulations and fields, and pictures that follow a simulation as it runs.
+"""Views of simulations and fields in notebooks, and pictures that follow a simulation as it runs.
 
 A notebook may ask on one rank only: what it shows by itself neither communicates nor prepares a
 simulation.

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 # Names of `slipstream`, which imports a family when it is asked for.
 _CLASSES = {"spectral": "Flow", "lattice": "PorousFlow", "advection": "Advection"}
+# Most bytes of a picture in a notebook.
+_MOST_PICTURE = 4 << 20
 
 
 def load(
@@ -113,10 +115,6 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
             " 'grid.points=64'"
         )
     return list(several)
-
-
-# Most bytes of a picture in a notebook.
-_MOST_PICTURE = 4 << 20
 
 
 def open_run(

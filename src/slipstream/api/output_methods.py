@@ -115,7 +115,7 @@ Place = tuple[str, Any] | Mapping[str, Any]
 
 
 class PointsOptions(TypedDict, total=False):
-    """Which points are written or averaged: the same as keys of cases, or shorter."""
+    """The points to write or to average: the same as keys of cases, or shorter."""
 
     plane: Place | None
     line: Place | None
@@ -149,7 +149,7 @@ class MovieOptions(TypedDict, total=False):
     format: str | None
 
 
-# How people may name points: arrays and pairs do as well as tables.
+# Names of points: arrays and pairs do as well as tables.
 _POINTS = {
     "plane": ("Place", "(axis, position)"),
     "line": ("Place", "(axis, (a, b))"),
@@ -223,7 +223,7 @@ def is_bare(path: Path) -> bool:
 
 
 def file_in_run(simulation: InteractiveSimulation, path: Path) -> Path:
-    """Return where a file is that the user has named, in a folder that is there. Collective."""
+    """Return the path of a file that the user has named, in an existing folder. Collective."""
 
     def check_folder() -> None:
         if not path.parent.is_dir():
@@ -267,7 +267,7 @@ class Averaging(Callback):
 
     @property
     def samples(self) -> int:
-        """How many samples there have been."""
+        """Number of samples so far."""
         return self._averages.samples
 
     @property

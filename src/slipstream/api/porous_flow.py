@@ -69,8 +69,8 @@ class PorousFlow(InteractiveSimulation):
     max_steps : int
         Number of time steps after which `run` ends in any case; even.
     storage : Storage or mapping, optional
-        How populations are stored, as of `slipstream.lattice.permeability`: a `Storage`, or some of
-        the keys of ``[numerics]``.
+        The storage of populations, as for `slipstream.lattice.permeability`: a `Storage`, or some
+        of the keys of ``[numerics]``.
     device, comm, title, run, output
         See `slipstream.Flow`.
     numerics : mapping, optional

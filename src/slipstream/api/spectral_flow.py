@@ -112,13 +112,6 @@ class TurbulenceOptions(FlowOptions, total=False):
     shear: float
 
 
-def _turbulence_options() -> KeywordOptions:
-    """Return the keys of `Turbulence`: the points, the parameters of its model, and the rest."""
-    table = SpectralCase.suited_to({})
-    keys = argument_keys(table, ["grid.points", "equation"], without=["equation.model"])
-    return KeywordOptions(table, {**keys, **_KEYS}, hidden=("self", "model", "parameters"))
-
-
 @class_with_options(lambda: KeywordOptions(SpectralCase, _KEYS))
 class Flow(InteractiveSimulation):
     """Any model's equations in a periodic box, by a pseudospectral method.
@@ -463,7 +456,7 @@ class Flow(InteractiveSimulation):
             First and last edge of the bins of each. What lies beyond is not counted. By default
             the least and the largest value of the state.
         bins : int or sequence of 2 int
-            How many bins there are of each: 1000 at most.
+            Number of bins of each: 1000 at most.
         means : str or Quantity, or sequence
             Scalars to be averaged over the points in each bin.
 
@@ -485,7 +478,7 @@ class Flow(InteractiveSimulation):
         of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
         texts = [[str(getattr(one, "text", one)) for one in group] for group in (of, means)]
         keys = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
-        # Where none is given it follows from the state.
+        # By default it follows from the state.
         keys["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
         settings = validated(DensitiesOutput, keys, "density")
         density = self._spectral.density(of, means, settings.bins_each, "density")
@@ -648,6 +641,13 @@ class Flow(InteractiveSimulation):
         return self._spectral.flow
 
 
+def _turbulence_options() -> KeywordOptions:
+    """Return the keys of `Turbulence`: the points, the parameters of its model, and the rest."""
+    table = SpectralCase.suited_to({})
+    keys = argument_keys(table, ["grid.points", "equation"], without=["equation.model"])
+    return KeywordOptions(table, {**keys, **_KEYS}, hidden=("self", "model", "parameters"))
+
+
 @class_with_options(_turbulence_options, Flow.__init__)
 class Turbulence(Flow):
     """Incompressible turbulence in a periodic box: the Navier-Stokes equations.
@@ -679,6 +679,159 @@ class Turbulence(Flow):
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
     shear = Setting[float](SpectralCase, "equation.shear")
+
+
+_AT_REST = {"flow": "formula", "fields": {}}
+
+
+def _initial_values(view: FieldView, value: Any, places: list[np.ndarray]) -> Array:
+    """Return this rank's part of a field from an array, or from a function of x, y and z."""
+    if callable(value):
+        values = np.zeros(view.shape)
+        returned = _call_formula(view.name, value, places)
+        if view.ndim == 4 and not np.iterable(returned):
+            raise InputError(
+                f"initial[{view.name!r}]: the function returns {type(returned).__name__}; accepted:"
+                f" {view.shape[0]} components"
+            )
+        parts = list(returned) if view.ndim == 4 else [returned]
+        if len(parts) != len(values.reshape(-1, *view.shape[-3:])):
+            raise InputError(
+                f"initial[{view.name!r}]: the function returns {len(parts)} components; accepted:"
+                f" {view.shape[0]}"
+            )
+        for target, part in zip(values.reshape(-1, *view.shape[-3:]), parts, strict=True):
+            try:
+                target[...] = part
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"initial[{view.name!r}]: the function returns {shown(part)}; accepted: real"
+                    f" numbers that broadcast to {target.shape}"
+                ) from None
+        value = values
+    return view._as_part(value)
+
+
+def _call_formula(name: str, function: Any, places: list[np.ndarray]) -> Any:
+    """Call a function of x, y and z; errors that it raises itself are not caught."""
+    try:
+        inspect.signature(function).bind(*places)
+    except TypeError as error:
+        raise InputError(
+            f"initial[{name!r}]: the function has {error}; accepted: a function of x, y and z"
+        ) from None
+    except ValueError:  # of some that Python is made of
+        pass
+    return function(*places)
+
+
+def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the table ``initial`` of a case, and the remaining values by field."""
+    if initial is None:
+        return dict(_AT_REST), {}
+    if isinstance(initial, str):
+        return {"flow": initial}, {}
+    if not isinstance(initial, Mapping):
+        raise InputError(
+            f"initial is {type(initial).__name__}; accepted: {', '.join(FLOW_KEYS)}, a table with"
+            " 'flow' or 'restart', or values by field"
+        )
+    if "flow" in initial or "restart" in initial:
+        return {key: plain_value(value) for key, value in initial.items()}, {}
+    formulas: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    for name, value in initial.items():
+        if not isinstance(name, str):
+            raise InputError(f"initial has {name!r}; accepted: names of fields")
+        texts = [value] if isinstance(value, str) else value
+        is_text = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
+        (formulas if is_text else values)[name] = value
+    return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, values
+
+
+def _forcing_tables(forcing: Any) -> Any:
+    """Return the table ``forcing`` of a case, or several."""
+    is_list = isinstance(forcing, list | tuple)
+    if (
+        is_list
+        and all(isinstance(term, str | Mapping) or callable(term) for term in forcing)
+        and forcing
+    ):
+        tables = [_forcing_table(term) for term in forcing]
+        return tables if len(tables) > 1 else tables[0]
+    return _forcing_table(forcing)
+
+
+def _forcing_table(forcing: Any) -> dict[str, Any]:
+    if isinstance(forcing, str):
+        return {"kind": forcing}
+    if callable(forcing):
+        forcing = {"kind": "formula", "formula": forcing}
+    formula = forcing.get("formula") if isinstance(forcing, Mapping) else forcing
+    parts = formula if isinstance(formula, list | tuple) else [formula]
+    if callable(formula):
+        from slipstream.spectral.formula_parser import name_of
+
+        forcing = {"kind": "formula", **forcing, "formula": name_of(formula)}
+    elif any(map(callable, parts)):
+        raise InputError(
+            "forcing: functions of single components are not accepted; accepted: one function of"
+            " x, y, z and t that returns all, or formulas as text, such as"
+            " {'kind': 'formula', 'formula': ['sin(y)', '0', '0']}"
+        )
+    if not isinstance(forcing, Mapping):
+        raise InputError(
+            f"forcing is {type(forcing).__name__}; accepted: {', '.join(FORCINGS)}, a table with"
+            " 'kind', or a list of these"
+        )
+    return {key: plain_value(value) for key, value in forcing.items()}
+
+
+def _scalar_tables(scalars: Any) -> Any:
+    """Return the tables of passive scalars, which may be a number of them."""
+    if isinstance(scalars, int) and not isinstance(scalars, bool) and 0 <= scalars <= 8:
+        names = ["scalar"] if scalars == 1 else [f"scalar_{i + 1}" for i in range(scalars)]
+        return [{"name": name} for name in names]
+    return _several_tables("scalars", scalars)
+
+
+def _particle_tables(particles: Any) -> Any:
+    """Return the tables of sets of particles; a set may be given as a number."""
+    if isinstance(particles, int) and not isinstance(particles, bool):
+        return [{"number": particles}]
+    return _several_tables("particles", particles)
+
+
+# Accepted values for each of several tables, for messages.
+_ACCEPTED_TABLES = {
+    "scalars": 'a number from 0 to 8, {"name": "temperature"}',
+    "particles": 'a number of tracers, {"number": 1000}',
+    "bodies": '{"shape": "sphere", "radius": 0.5}',
+}
+
+
+def _several_tables(name: str, value: Any) -> list[Any]:
+    """Return a table, or several, whose formulas may be functions."""
+    several = [value] if isinstance(value, Mapping) else value
+    if not isinstance(several, Sequence) or isinstance(several, str):
+        raise InputError(
+            f"{name}: {shown(value)} is not accepted; accepted: {_ACCEPTED_TABLES[name]} or another"
+            " such table, or a list of these"
+        )
+    tables = [table_of(name, table) for table in several]
+    for table in tables:
+        if callable(table.get("formula")):
+            from slipstream.spectral.formula_parser import name_of
+
+            table["formula"] = name_of(table["formula"])
+    return [plain_value(table) for table in tables]
+
+
+def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    for name in ("self", "model"):
+        if name in parameters:
+            raise InputError(f"{name} is no parameter of a model")
+    return {name: plain_value(value) for name, value in parameters.items()}
 
 
 class Modes(NamedViews["ModesView"]):
@@ -738,156 +891,3 @@ class ModesView(KnownAttributes):
 
     def __repr__(self) -> str:
         return f"<modes of {self.name!r}>"
-
-
-_AT_REST = {"flow": "formula", "fields": {}}
-
-
-def _initial_values(view: FieldView, value: Any, places: list[np.ndarray]) -> Array:
-    """Return this rank's part of a field from an array, or from a function of x, y and z."""
-    if callable(value):
-        values = np.zeros(view.shape)
-        returned = _called(view.name, value, places)
-        if view.ndim == 4 and not np.iterable(returned):
-            raise InputError(
-                f"initial[{view.name!r}]: the function returns {type(returned).__name__}; accepted:"
-                f" {view.shape[0]} components"
-            )
-        parts = list(returned) if view.ndim == 4 else [returned]
-        if len(parts) != len(values.reshape(-1, *view.shape[-3:])):
-            raise InputError(
-                f"initial[{view.name!r}]: the function returns {len(parts)} components; accepted:"
-                f" {view.shape[0]}"
-            )
-        for target, part in zip(values.reshape(-1, *view.shape[-3:]), parts, strict=True):
-            try:
-                target[...] = part
-            except (TypeError, ValueError):
-                raise InputError(
-                    f"initial[{view.name!r}]: the function returns {shown(part)}; accepted: real"
-                    f" numbers that broadcast to {target.shape}"
-                ) from None
-        value = values
-    return view._as_part(value)
-
-
-def _called(name: str, function: Any, places: list[np.ndarray]) -> Any:
-    """Call a function of x, y and z; errors that it raises itself are not caught."""
-    try:
-        inspect.signature(function).bind(*places)
-    except TypeError as error:
-        raise InputError(
-            f"initial[{name!r}]: the function has {error}; accepted: a function of x, y and z"
-        ) from None
-    except ValueError:  # of some that Python is made of
-        pass
-    return function(*places)
-
-
-def _initial_table(initial: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the table ``initial`` of a case, and the remaining values by field."""
-    if initial is None:
-        return dict(_AT_REST), {}
-    if isinstance(initial, str):
-        return {"flow": initial}, {}
-    if not isinstance(initial, Mapping):
-        raise InputError(
-            f"initial is {type(initial).__name__}; accepted: {', '.join(FLOW_KEYS)}, a table with"
-            " 'flow' or 'restart', or values by field"
-        )
-    if "flow" in initial or "restart" in initial:
-        return {key: plain_value(value) for key, value in initial.items()}, {}
-    formulas: dict[str, Any] = {}
-    values: dict[str, Any] = {}
-    for name, value in initial.items():
-        if not isinstance(name, str):
-            raise InputError(f"initial has {name!r}; accepted: names of fields")
-        texts = [value] if isinstance(value, str) else value
-        is_text = isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)
-        (formulas if is_text else values)[name] = value
-    return {"flow": "formula", "fields": {k: plain_value(v) for k, v in formulas.items()}}, values
-
-
-def _forcing_tables(forcing: Any) -> Any:
-    """Return the table ``forcing`` of a case, or several."""
-    is_list = isinstance(forcing, list | tuple)
-    if (
-        is_list
-        and all(isinstance(one, str | Mapping) or callable(one) for one in forcing)
-        and forcing
-    ):
-        tables = [_forcing_table(one) for one in forcing]
-        return tables if len(tables) > 1 else tables[0]
-    return _forcing_table(forcing)
-
-
-def _forcing_table(forcing: Any) -> dict[str, Any]:
-    if isinstance(forcing, str):
-        return {"kind": forcing}
-    if callable(forcing):
-        forcing = {"kind": "formula", "formula": forcing}
-    formula = forcing.get("formula") if isinstance(forcing, Mapping) else forcing
-    parts = formula if isinstance(formula, list | tuple) else [formula]
-    if callable(formula):
-        from slipstream.spectral.formula_parser import name_of
-
-        forcing = {"kind": "formula", **forcing, "formula": name_of(formula)}
-    elif any(map(callable, parts)):
-        raise InputError(
-            "forcing: functions of single components are not accepted; accepted: one function of"
-            " x, y, z and t that returns all, or formulas as text, such as"
-            " {'kind': 'formula', 'formula': ['sin(y)', '0', '0']}"
-        )
-    if not isinstance(forcing, Mapping):
-        raise InputError(
-            f"forcing is {type(forcing).__name__}; accepted: {', '.join(FORCINGS)}, a table with"
-            " 'kind', or a list of these"
-        )
-    return {key: plain_value(value) for key, value in forcing.items()}
-
-
-def _scalar_tables(scalars: Any) -> Any:
-    """Return the tables of passive scalars, which may be a number of them."""
-    if isinstance(scalars, int) and not isinstance(scalars, bool) and 0 <= scalars <= 8:
-        names = ["scalar"] if scalars == 1 else [f"scalar_{i + 1}" for i in range(scalars)]
-        return [{"name": name} for name in names]
-    return _several_tables("scalars", scalars)
-
-
-def _particle_tables(particles: Any) -> Any:
-    """Return the tables of sets of particles; a set may be given as a number."""
-    if isinstance(particles, int) and not isinstance(particles, bool):
-        return [{"number": particles}]
-    return _several_tables("particles", particles)
-
-
-# What may stand for each table of several, for messages.
-_ACCEPTED_TABLES = {
-    "scalars": 'a number from 0 to 8, {"name": "temperature"}',
-    "particles": 'a number of tracers, {"number": 1000}',
-    "bodies": '{"shape": "sphere", "radius": 0.5}',
-}
-
-
-def _several_tables(name: str, value: Any) -> list[Any]:
-    """Return a table, or several, whose formulas may be functions."""
-    several = [value] if isinstance(value, Mapping) else value
-    if not isinstance(several, Sequence) or isinstance(several, str):
-        raise InputError(
-            f"{name}: {shown(value)} is not accepted; accepted: {_ACCEPTED_TABLES[name]} or another"
-            " such table, or a list of these"
-        )
-    tables = [table_of(name, table) for table in several]
-    for table in tables:
-        if callable(table.get("formula")):
-            from slipstream.spectral.formula_parser import name_of
-
-            table["formula"] = name_of(table["formula"])
-    return [plain_value(table) for table in tables]
-
-
-def _numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    for name in ("self", "model"):
-        if name in parameters:
-            raise InputError(f"{name} is no parameter of a model")
-    return {name: plain_value(value) for name, value in parameters.items()}

@@ -158,5 +158,5 @@ class AdvectionCase(Case):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         return f"{super().stepping}; 1 is one crossing of the box"

@@ -39,8 +39,14 @@ _KINDS = {
     "model": "a table",
 }
 
-# Of what a check says: names that are accepted take some hundreds.
+# Characters of the message of a check: accepted names take some hundreds.
 _LONGEST_MESSAGE = 800
+# Letters of a case, at most.
+_MOST_LETTERS = 1 << 20
+# Bits of a whole number of a case, at most: a float holds no larger one.
+_MOST_BITS = 1023
+# The name of one of several tables, such as forcing[2].
+_NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
 
 
 def explain(
@@ -56,9 +62,9 @@ def explain(
     key = _key(problem, data) or "case"
     text = _describe(model, problem, terms)
     names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
-    message = text if names_keys else f"{_spelled(key, terms)}: {text}"
+    message = text if names_keys else f"{_spell_key(key, terms)}: {text}"
     if len(problems) > 1:
-        others = ", ".join(_spelled(_key(one, data), terms) for one in problems[1:4])
+        others = ", ".join(_spell_key(_key(one, data), terms) for one in problems[1:4])
         message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
     return key, " ".join(message.split())
 
@@ -79,7 +85,7 @@ def _key(problem: Any, data: Any) -> str:
     return key.removeprefix(".")
 
 
-def _spelled(key: str, terms: Terms) -> str:
+def _spell_key(key: str, terms: Terms) -> str:
     table, _, name = key.partition(".")
     return spelled([KeyName(table, name)], terms) if name else key
 
@@ -146,9 +152,6 @@ class _Families(Mapping[str, type[Case]]):
 
 
 SOLVERS = _Families()
-
-_MOST_LETTERS = 1 << 20
-_MOST_BITS = 1023
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ def load_case(path: str | Path, overrides: Iterable[str] = ()) -> Case:
     Returns
     -------
     Case
-        Of the class of the solver family that the file names.
+        A case of the class of the solver family that the file names.
 
     Raises
     ------
@@ -289,7 +292,9 @@ def read_tables(name: str | Path) -> tuple[dict[str, Any], str]:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError(f"{path}: cannot be read as a case: {reason}") from error
     if len(text) > _MOST_LETTERS:
-        raise InputError(f"{path}: has more than {_MOST_LETTERS} letters, which no case needs")
+        raise InputError(
+            f"{path}: has more than {_MOST_LETTERS} letters, which no case needs; use a case"
+        )
     return _with_file_of_model(_tables(text, str(path)), path.parent), text
 
 
@@ -344,7 +349,7 @@ def parse_stored_case(text: str, case: Case, source: str) -> Case:
     if data.get("solver") != case.solver:
         raise InputError(
             f"{source} is of solver {shown(data.get('solver'))}, this case of {case.solver!r}; "
-            "both must be the same"
+            "use a case of the same solver"
         )
     return validate_case(case.with_own_code(data, source), source=source)
 
@@ -429,74 +434,73 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _merge(
-    data: dict[str, Any], given: dict[str, Any], unset: Sequence[str], model: type[Case]
+    data: dict[str, Any], overrides: dict[str, Any], unset: Sequence[str], model: type[Case]
 ) -> dict[str, Any]:
     """Return `data` with the overrides, without keys that these displace, or that are unset."""
-    merged: dict[str, Any] = _copied(data)
+    merged: dict[str, Any] = _copy_tables(data)
     displaced = [
-        one
-        for key, value in given.items()
+        key_path
+        for key, value in overrides.items()
         if value is not None
-        for one in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
+        for key_path in (*model.displaces.get(key, ()), *model.displaces.get(f"{key}={value}", ()))
     ]
-    removed = [key for key in (*unset, *displaced) if _removed(merged, key)]
+    removed = [key for key in (*unset, *displaced) if _remove_key(merged, key)]
     for key in removed:
         for other in model.goes_with.get(key, ()):
-            _removed(merged, other)
-    for key, value in given.items():
+            _remove_key(merged, other)
+    for key, value in overrides.items():
         if key in unset:
             continue  # any other is refused as unknown
         *path, name = key.split(".")
         table = merged
         for part in path:
-            table = _entered(table, part, key)
+            table = _enter_table(table, part, key)
         table[name] = value
     return merged
 
 
-_NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
-
-
-def _entered(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
+def _enter_table(table: dict[str, Any], part: str, key: str) -> dict[str, Any]:
     """Return a table in a table; of a list, the table of a number, as `output.fields[2]`."""
     numbered = _NUMBERED.fullmatch(part)
-    found = table.setdefault(numbered[1] if numbered else part, {})
-    if isinstance(found, dict) and (numbered is None or int(numbered[2]) == 1):
-        return found
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise InputError(f"--set {key}: {part!r} is no table")
+    entry = table.setdefault(numbered[1] if numbered else part, {})
+    if isinstance(entry, dict) and (numbered is None or int(numbered[2]) == 1):
+        return entry
+    if not isinstance(entry, list) or not all(isinstance(item, dict) for item in entry):
+        raise InputError(
+            f"--set {key}: {part!r} is no table; use a key of a table, such as grid.points"
+        )
     number = int(numbered[2]) if numbered else 1
-    if (numbered is None and len(found) > 1) or not 1 <= number <= len(found):
-        names = ", ".join(f"{part.partition('[')[0]}[{n + 1}]" for n in range(len(found)))
+    if (numbered is None and len(entry) > 1) or not 1 <= number <= len(entry):
+        names = ", ".join(f"{part.partition('[')[0]}[{n + 1}]" for n in range(len(entry)))
         raise InputError(f"--set {key}: {part!r} is none of the tables; accepted: {names}")
-    inner: dict[str, Any] = found[number - 1]
+    inner: dict[str, Any] = entry[number - 1]
     return inner
 
 
-def _copied(value: Any) -> Any:
+def _copy_tables(value: Any) -> Any:
     """Return tables, and what they hold, that can be changed without the given ones."""
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copy_tables(one) for key, one in value.items()}
     is_tables = isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value)
-    return [_copied(one) for one in value] if is_tables else value
+    return [_copy_tables(one) for one in value] if is_tables else value
 
 
 def _check_sizes(value: Any, source: str, key: str = "") -> None:
     """Refuse whole numbers that no float is as large as, which no check of a key can compare."""
     if isinstance(value, dict):
-        for name, one in value.items():
-            _check_sizes(one, source, f"{key}.{name}".removeprefix("."))
+        for name, item in value.items():
+            _check_sizes(item, source, f"{key}.{name}".removeprefix("."))
     elif isinstance(value, list | tuple):
-        for one in value:
-            _check_sizes(one, source, key)
+        for item in value:
+            _check_sizes(item, source, key)
     elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise InputError(f"{source}: {key}: {shown(value)} is too large; accepted: less than 1e308")
 
 
-def _removed(data: dict[str, Any], key: str) -> bool:
+def _remove_key(data: dict[str, Any], key: str) -> bool:
     """Remove a dotted key from tables; return whether it was there."""
     table, _, name = key.partition(".")
     if not name:
         return data.pop(table, None) is not None
     inner = data.get(table)
-    return isinstance(inner, dict) and _removed(inner, name)
+    return isinstance(inner, dict) and _remove_key(inner, name)

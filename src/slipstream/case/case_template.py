@@ -1,4 +1,4 @@
-"""The keys of cases for those who write them: a commented case to start from, and a JSON schema."""
+"""The keys of cases for their authors: a commented case to start from, and a JSON schema."""
 
 from __future__ import annotations
 
@@ -37,15 +37,56 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, Any]
 
-# Where comments begin, and how far they go.
-_COLUMN, _WIDTH = 32, 76
-# A longer line has its comment below.
+# The column where comments begin.
+_COLUMN = 32
+# Characters of a comment, at most.
+_WIDTH = 76
+# Characters of a line; a longer one has its comment below.
 _LONGEST = 60
+# Values of parameters that have no default, where there is a usual one.
+_PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
+# Parameters of shipped models whose defaults suit no box of length 2 pi.
+_PARAMETERS_OF_MODELS = {
+    "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
+    "argle": {"sound_speed": 2.0, "healing_length": 0.1},
+    "lans-alpha": {"width": 0.1},
+    "leray-alpha": {"width": 0.1},
+    "smagorinsky": {"width": 0.1},
+    "dynamic-smagorinsky": {"cutoff": 21.0},
+    "chollet-lesieur": {"cutoff": 21.0},
+    "isothermal": {"sound_speed": 2.0},
+}
+# Initial flows of shipped models.
+_FLOWS_OF_MODELS = {
+    "hd": "taylor-green",
+    "boussinesq": "taylor-green",
+    "rayleigh-benard": "random",
+    "mhd": "orszag-tang-3d",
+    "gpe": "quantum-taylor-green",
+    "argle": "quantum-taylor-green",
+    "lans-alpha": "taylor-green",
+    "leray-alpha": "taylor-green",
+    "smagorinsky": "taylor-green",
+    "dynamic-smagorinsky": "taylor-green",
+    "chollet-lesieur": "random",
+    "isothermal": "taylor-green",
+}
+_REFERENCE = "#/definitions/{model}"
+# Words of a schema, and the words of draft 7 for them.
+_WORDS = {
+    "$defs": "definitions",
+    "prefixItems": "items",
+    # Pydantic leaves these unchanged where a function stands before the bound.
+    "gt": "exclusiveMinimum",
+    "ge": "minimum",
+    "lt": "exclusiveMaximum",
+    "le": "maximum",
+}
 
 
 @dataclass(frozen=True)
 class _Start:
-    """How the template of a family begins, and which keys it sets."""
+    """The beginning of a family's template, and the keys that it sets."""
 
     what: str
     notes: str
@@ -87,33 +128,6 @@ _STARTS = {
         },
     ),
 }
-# Values of parameters that have no default, where there is a usual one.
-_PARAMETERS = {"viscosity": 0.005, "diffusivity": 0.005, "resistivity": 0.005}
-# Of shipped models: parameters whose defaults suit no box of length 2 pi, and initial flows.
-_PARAMETERS_OF_MODELS = {
-    "gpe": {"sound_speed": 2.0, "healing_length": 0.1},
-    "argle": {"sound_speed": 2.0, "healing_length": 0.1},
-    "lans-alpha": {"width": 0.1},
-    "leray-alpha": {"width": 0.1},
-    "smagorinsky": {"width": 0.1},
-    "dynamic-smagorinsky": {"cutoff": 21.0},
-    "chollet-lesieur": {"cutoff": 21.0},
-    "isothermal": {"sound_speed": 2.0},
-}
-_FLOWS_OF_MODELS = {
-    "hd": "taylor-green",
-    "boussinesq": "taylor-green",
-    "rayleigh-benard": "random",
-    "mhd": "orszag-tang-3d",
-    "gpe": "quantum-taylor-green",
-    "argle": "quantum-taylor-green",
-    "lans-alpha": "taylor-green",
-    "leray-alpha": "taylor-green",
-    "smagorinsky": "taylor-green",
-    "dynamic-smagorinsky": "taylor-green",
-    "chollet-lesieur": "random",
-    "isothermal": "taylor-green",
-}
 
 
 def write_template(
@@ -124,7 +138,7 @@ def write_template(
     source: str | Path | None = None,
     model: str | None = None,
 ) -> Path:
-    """Write ``NAME.toml``, a case in which every key is explained.
+    """Write ``NAME.toml``, a case with an explanation of every key.
 
     Parameters
     ----------
@@ -160,7 +174,9 @@ def write_template(
         raise InputError(f"{path.parent}: no such folder; make it first")
     family = solver or "spectral"
     if source is not None and model is not None:
-        raise InputError("--from and --model do not go together: a case has a model already")
+        raise InputError(
+            "--from and --model do not go together: a case has a model already; use one of them"
+        )
     if source is not None:
         values, head = _values_and_head(source)
         family = str(values["solver"])
@@ -169,7 +185,9 @@ def write_template(
     else:
         values = _STARTS[family].values
     if solver not in (None, family):
-        raise InputError(f"--solver: {source or model} is of solver {family!r}, not {solver!r}")
+        raise InputError(
+            f"--solver: {source or model} is of solver {family!r}, not {solver!r}; use {family}"
+        )
     if source is None:
         head = [f"# A case for Slipstream: {_STARTS[family].what}."]
     case = SOLVERS[family]
@@ -190,10 +208,10 @@ def _values_and_head(source: str | Path) -> tuple[Tables, list[str]]:
         raise InputError(f"{source}: solver: accepted: {', '.join(SOLVERS)}")
     for name, table in tables.items():
         if name not in ("solver", "title") and not as_tables(table):
-            raise InputError(f"{source}: {name} must be a table")
+            raise InputError(f"{source}: {name} must be a table; use [{name}]")
     head = []
     for line in text.splitlines():
-        # What follows an empty one is the template's, in a copy of a copy.
+        # Lines after an empty one are the template's, in a copy of a copy.
         if not line.startswith("# "):
             break
         head.append(line)
@@ -368,9 +386,6 @@ def _formulas(lowered: Lowered) -> dict[str, Any]:
     }
 
 
-_REFERENCE = "#/definitions/{model}"
-
-
 def schema_of_cases(solver: str | None = None) -> dict[str, Any]:
     """Return the JSON schema (draft 7) of the cases of a solver family, or of all families."""
     if solver is not None and solver not in SOLVERS:
@@ -395,9 +410,9 @@ class _GenerateCaseSchema(GenerateJsonSchema):
     """Words what pydantic finds for people, and requires no key that is filled in."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        found, table = super().model_schema(schema), schema["cls"]
-        found["description"] = sentence(meaning_of_table(table))
-        for key, key_schema in found.get("properties", {}).items():
+        table_schema, table = super().model_schema(schema), schema["cls"]
+        table_schema["description"] = sentence(meaning_of_table(table))
+        for key, key_schema in table_schema.get("properties", {}).items():
             inner = next(tables_in(table.model_fields[key].annotation), None)
             meaning = key_schema.get("description") or meaning_of_table(inner or table)
             key_schema["description"] = sentence(meaning)
@@ -407,18 +422,20 @@ class _GenerateCaseSchema(GenerateJsonSchema):
                 }
                 key_schema.pop("default", None)
                 key_schema["anyOf"] = [list_of["items"], list_of]
-        # What is filled in where it is not given.
+        # Keys that are filled in where they are missing.
         filled: set[str] = set()
         if issubclass(table, Output):
             filled = {f"{name}_interval" for name in ("diagnostics", "spectra")}
         elif issubclass(table, Case):
             filled = {"output"}
-        if "required" in found:
-            found["required"] = [key for key in found["required"] if key not in filled]
-        return _of_any_model(found) if table is Equation else found
+        if "required" in table_schema:
+            table_schema["required"] = [
+                key for key in table_schema["required"] if key not in filled
+            ]
+        return _of_any_model(table_schema) if table is Equation else table_schema
 
 
-def _of_any_model(found: JsonSchemaValue) -> JsonSchemaValue:
+def _of_any_model(equation_schema: JsonSchemaValue) -> JsonSchemaValue:
     """Return the schema of ``[equation]`` with the parameters of each shipped model, or any."""
     kinds = []
     for name, meaning in MODELS.items():
@@ -438,27 +455,16 @@ def _of_any_model(found: JsonSchemaValue) -> JsonSchemaValue:
         "additionalProperties": {"type": "number"},
     }
     return {
-        "title": found["title"],
-        "description": found["description"],
+        "title": equation_schema["title"],
+        "description": equation_schema["description"],
         "anyOf": [*kinds, user_model],
     }
-
-
-_WORDS = {
-    "$defs": "definitions",
-    "prefixItems": "items",
-    # What pydantic leaves as it is where a function stands before the bound.
-    "gt": "exclusiveMinimum",
-    "ge": "minimum",
-    "lt": "exclusiveMaximum",
-    "le": "maximum",
-}
 
 
 def _as_draft_7(schema: Any) -> Any:
     """Return a schema with the words of draft 7, which editors for TOML know, and without null."""
     if isinstance(schema, list):
-        return [_as_draft_7(one) for one in schema]
+        return [_as_draft_7(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     made = {
@@ -467,7 +473,7 @@ def _as_draft_7(schema: Any) -> Any:
         if not (key == "default" and value is None)
     }
     if "anyOf" in made:
-        kinds = [one for one in made["anyOf"] if one != {"type": "null"}]
+        kinds = [kind for kind in made["anyOf"] if kind != {"type": "null"}]
         made = {**made, "anyOf": kinds}
         if len(kinds) == 1:
             del made["anyOf"]

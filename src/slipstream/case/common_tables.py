@@ -15,6 +15,8 @@ from slipstream.engine.errors import InputError, bytes_of
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in _SECONDS))
 _LONGEST_DURATION = 100
+# Keys that matter only if states are written.
+STATE_KEYS = ("checkpoint_interval", "checkpoint_minutes", "keep_checkpoints")
 
 
 class Grid(Table):
@@ -59,7 +61,7 @@ def seconds_of(duration: Any) -> float:
     return seconds
 
 
-def _checked_duration(duration: Any) -> Any:
+def _check_duration(duration: Any) -> Any:
     seconds_of(duration)
     return duration
 
@@ -84,7 +86,7 @@ class Time(Table):
         " from whose state this one starts, do not count",
         example=1000,
     )
-    wall: Annotated[str | float, BeforeValidator(_checked_duration)] | None = Key(
+    wall: Annotated[str | float, BeforeValidator(_check_duration)] | None = Key(
         None,
         'wall-clock time of the process, "23h30m" or seconds: the run ends early enough'
         " to write its last state, and `slipstream resume` continues it",
@@ -128,10 +130,6 @@ class ExchangingRun(Run):
     transport: Annotated[str, one_of(TRANSPORTS, auto=True)] = Key(
         "auto", 'how ranks exchange data; "auto" chooses by devices and nodes'
     )
-
-
-# What is said of states beyond whether they are written.
-STATE_KEYS = "checkpoint_interval", "checkpoint_minutes", "keep_checkpoints"
 
 
 class Output(Table):
@@ -193,7 +191,7 @@ class Case(Table):
     }
     # Keys of the file that are removed together with a displaced one.
     goes_with: ClassVar[dict[str, tuple[str, ...]]] = {}
-    # How often something is written in a run whose interval for it is not given.
+    # Number of outputs of a run without an interval for them.
     occasions: ClassVar[dict[str, int]] = {"diagnostics_interval": 200}
     # The number of time steps that are done together.
     steps_at_once: ClassVar[int] = 1
@@ -257,12 +255,12 @@ class Case(Table):
 
     @property
     def points(self) -> int | None:
-        """Number of grid points that one time step updates; None if the case does not tell."""
+        """Number of points that a time step updates; None if the case does not determine it."""
         raise NotImplementedError
 
     @property
     def most_ranks(self) -> int | None:
-        """How many ranks can have a part of the work; None if the case does not tell."""
+        """Largest number of ranks that share the work; None if the case does not determine it."""
         return self.points
 
     @property
@@ -277,7 +275,7 @@ class Case(Table):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         return f"fixed step {self.fixed_step:.6g}"
 
     def to_toml(self) -> str:

@@ -56,7 +56,7 @@ class KeywordOptions:
         """Return the signature of a function or constructor, with each key as an option."""
         parameters = inspect.signature(function).parameters
         hidden = ("options", *self.hidden)
-        explicit = [one for name, one in parameters.items() if name not in hidden]
+        explicit = [parameter for name, parameter in parameters.items() if name not in hidden]
         options = [
             inspect.Parameter(
                 name,
@@ -67,7 +67,9 @@ class KeywordOptions:
             for name in self.keys
             if name not in parameters
         ]
-        first = [one for one in explicit if one.kind is one.POSITIONAL_OR_KEYWORD]
+        first = [
+            parameter for parameter in explicit if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
         return inspect.Signature([*first, *options, *explicit[len(first) :]])
 
     def docstring(self, text: str) -> str:
@@ -107,22 +109,27 @@ def _type_texts(annotation: Any) -> tuple[list[str], list[str]]:
         return ["None"], []
     if get_origin(annotation) in (Union, UnionType):
         parts = [_type_texts(part) for part in get_args(annotation)]
-        annotations = [one for each, _ in parts for one in each]
-        texts = [one for _, each in parts for one in each]
+        annotations = [text for each, _ in parts for text in each]
+        texts = [text for _, each in parts for text in each]
         return list(dict.fromkeys(annotations)), list(dict.fromkeys(texts))
     if get_origin(annotation) is Annotated:
         kind, *constraints = get_args(annotation)
-        names = [name for one in constraints if isinstance(one, OneOf) for name in one.names]
+        names = [
+            name
+            for constraint in constraints
+            if isinstance(constraint, OneOf)
+            for name in constraint.names
+        ]
         return _type_texts(Literal[tuple(names)] if names else kind)
     if get_origin(annotation) is Literal:
         names = [f'"{name}"' for name in get_args(annotation)]
         return ["str"], [f"{{{', '.join(names)}}}"]
     if get_origin(annotation) is tuple:
-        item, *others = get_args(annotation)
+        item, *further = get_args(annotation)
         annotations, texts = _type_texts(item)
         # "xy" is as good as ["x", "y"].
         letters = ["str"] if get_origin(item) is Literal else []
-        count = "" if others == [...] else f"{1 + len(others)} "
+        count = "" if further == [...] else f"{1 + len(further)} "
         text = listed(letters or texts)
         return [*letters, f"Sequence[{' | '.join(annotations)}]"], [
             *letters,
@@ -200,7 +207,7 @@ class _MadeWhenRead:
         return self._make()
 
 
-# What Slipstream writes into the folder of a run, whatever the run.
+# The file of the case in the folder of every run.
 _CASE_OF_RUN = "case.toml"
 
 
@@ -286,7 +293,7 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-# What several commands take.
+# Arguments and options of several commands.
 CaseArgument = Annotated[
     Path,
     typer.Argument(

@@ -45,7 +45,7 @@ Range = tuple[int, int]
 ARRAY = "an array in memory.npy"
 # Changes from which a steady flow is extrapolated: more would hardly help.
 MOST_VECTORS = 30
-# What drives a flow unless something else is given, in lattice units.
+# The default force that drives a flow, in lattice units.
 _FORCE = 1e-5
 # Steps after which a flow that Python asks for ends at the latest; cases state their end.
 MAX_STEPS = 200_000
@@ -105,10 +105,6 @@ Drive = Annotated[Positive, AfterValidator(_in_range)]
 _RelaxationTime = Annotated[float, Field(gt=0.5)]
 
 
-def _none_if_auto(value: Any) -> Any:
-    return None if isinstance(value, str) and value == "auto" else value
-
-
 def _metres(size: Any) -> Any:
     if not is_number(size) or not (size <= LARGEST_VOXEL or size == 1):
         raise ValueError(
@@ -142,13 +138,13 @@ def _keys_of_file(path: Any) -> dict[str, Any]:
     return dict.fromkeys(_FILE_KEYS if found is None else (*_PORE_KEYS, *FORMAT_KEYS[found]))
 
 
-def _foreign(data: dict[str, Any], own: dict[str, Any]) -> list[str]:
+def _foreign_keys(data: dict[str, Any], applicable: dict[str, Any]) -> list[str]:
     """Return the given keys that apply to other images but not to this one."""
     of_sources = (*_FILE_KEYS, *KEYS_OF_SAMPLES)
-    return [key for key in data if key in of_sources and key not in own]
+    return [key for key in data if key in of_sources and key not in applicable]
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     """Return names for people: 'a', 'b' and 'c'."""
     quoted = [repr(name) for name in names]
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if names[1:] else quoted)
@@ -156,7 +152,7 @@ def _listed(names: list[str]) -> str:
 
 def _remove(foreign: list[str], whose: str, accepted: dict[str, Any], path: Any) -> str:
     """Return the remedy for keys that do not apply to an image, in one message."""
-    text = f"{_listed(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
+    text = f"{_list_names(foreign)} {'do' if foreign[1:] else 'does'} not belong to {whose}: remove"
     text += " them" if foreign[1:] else " it"
     found = _format_of(path)
     if found is not None and "shape" in foreign and "shape" not in accepted:
@@ -271,8 +267,8 @@ class Image(Table):
         if (path is None) == (sample is None):
             which = "neither given" if path is None else "both given"
             if path is not None:
-                rest = _foreign(data, _keys_of_file(path))
-                which += f"; for the image, remove {_listed(['sample', *rest])}"
+                rest = _foreign_keys(data, _keys_of_file(path))
+                which += f"; for the image, remove {_list_names(['sample', *rest])}"
             raise ValueError(
                 f"exactly one of 'path' (a voxel image) and 'sample' ({', '.join(SAMPLES)}) is"
                 f" needed, {which}"
@@ -282,7 +278,7 @@ class Image(Table):
         accepted = _keys_of_file(path) if sample is None else {"shape": _REQUIRED}
         accepted |= {} if sample is None else SAMPLE_KEYS[sample]
         whose = f"path = {path!r}" if sample is None else f"sample = {sample!r}"
-        foreign = _foreign(data, accepted)
+        foreign = _foreign_keys(data, accepted)
         if foreign:
             raise ValueError(_remove(foreign, whose, accepted, path))
         missing = [key for key, value in accepted.items() if value is _REQUIRED and key not in data]
@@ -328,6 +324,10 @@ class Image(Table):
         keys = SAMPLE_KEYS[self.sample] if self.sample is not None else {}
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}
+
+
+def _none_if_auto(value: Any) -> Any:
+    return None if isinstance(value, str) and value == "auto" else value
 
 
 class Flow(Table):
@@ -647,7 +647,7 @@ class LatticeCase(Case):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         if not self.ends_early:
             return "in lattice steps"
         return f"in lattice steps, or when within {self.convergence.tolerance:g} of steady"

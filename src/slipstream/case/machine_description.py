@@ -45,7 +45,7 @@ class Processor(Table):
     Attributes
     ----------
     name : str
-        What it is.
+        Its name.
     kind : {"gpu", "cpu"}
         Whether it has its own memory or uses the host's.
     memory_gib : float
@@ -53,24 +53,24 @@ class Processor(Table):
     copy_gb_per_s : float
         Bytes that a copy in its memory reads and writes together, per second.
     share_of_bound, transform_share, lattice_share, advection_share : float
-        Which share of that the passes of a step reach whose arrays are much larger than caches: of
-        a spectral one, of a transform alone, and of the other families.
+        The share of `copy_gb_per_s` that the passes of a step reach if its arrays are much larger
+        than caches: of a spectral step, of a transform alone, and of the other families.
     cache_mib, cache_gb_per_s : tuple of float
-        The same rate as `copy_gb_per_s` where all that is copied is so small; straight lines over
-        the logarithm of the size in between, and `copy_gb_per_s` beyond. Empty if unknown.
+        The rate of copies of arrays of these sizes; straight lines over the logarithm of the size
+        in between, and `copy_gb_per_s` beyond. Empty if unknown.
     spectral_cached_gb_per_s, transform_cached_gb_per_s, lattice_cached_gb_per_s,
     advection_cached_gb_per_s : float or None
-        What the passes of a step move per second while all of it is in cache, and arithmetic alone
+        The rate of the passes of a step whose arrays are all in cache, so that arithmetic alone
         takes time. None if unknown: then caches do not count.
     launch_us : float
-        Microseconds that an operation takes, one after the other, however little it moves.
+        Microseconds per operation, one after the other, however little it moves.
     issue_us : float or None
-        The same in steps with messages of the host, whose operations the interpreter starts one by
-        one; as `launch_us` if None.
+        The same in steps with messages of the host, in which the interpreter starts each operation;
+        as `launch_us` if None.
     step_us : float
         Microseconds for the interpreter to start steps.
     transform_us : float or None
-        The same of a call of a plan's `forward` or `backward`; as `step_us` if None.
+        The same for a call of a plan's `forward` or `backward`; as `step_us` if None.
     is_tried : bool
         Whether Slipstream has run on this kind of processor.
     """
@@ -102,10 +102,10 @@ class Processor(Table):
         return self
 
     def missed(self, working_set: float | None) -> float:
-        """Return which share of what a step moves comes from beyond the caches, by its arrays.
+        """Return the share of a step's traffic that comes from beyond the caches, by its arrays.
 
-        A copy of that size has the same share: its extra time over the fastest copy, divided by
-        the extra time of a large one.
+        It is the share of a copy of such arrays: the time that it takes more than the fastest copy,
+        as a share of the time that a large one takes more.
         """
         if not self.cache_mib or working_set is None or working_set >= self.cache_mib[-1] * 2**20:
             return 1.0
@@ -117,10 +117,10 @@ class Processor(Table):
     def pass_seconds(
         self, family: Family, moved: float, working_set: float | None, work: float
     ) -> float:
-        """Return how long the passes of a family take to move so much, of arrays so large.
+        """Return the seconds of the passes of a family, by traffic and size of arrays.
 
-        Arithmetic takes its time in any case, and what comes from beyond the caches adds to it;
-        `work` is what would move if no pass took several steps at once.
+        Arithmetic takes its time in any case, and data from beyond the caches adds to it; `work` is
+        the traffic if no pass took several steps together.
         """
         beyond = 1 / (1e9 * self.copy_gb_per_s * self.share(family))
         rate = self.cached(family)
@@ -139,7 +139,7 @@ class Processor(Table):
         return None if rate is None else 1e9 * rate
 
     def share(self, family: Family) -> float:
-        """Return which share of the bound the steps of a family reach."""
+        """Return the share of the bound that the steps of a family reach."""
         share: float = getattr(self, RATE_KEYS[family][0])
         return share
 
@@ -150,9 +150,9 @@ class Bus(Table):
     Attributes
     ----------
     device_gb_per_s : float
-        Of one device, each way while the other is busy too.
+        The rate of one device, each way while the other is busy too.
     node_gb_per_s : float
-        Of all devices of a node together, both ways added: the limit of the host's memory.
+        The rate of all devices of a node together, both ways added: the limit of the host's memory.
     """
 
     device_gb_per_s: Positive
@@ -167,9 +167,9 @@ class Node(Table):
     memory_gib : float
         Memory of the host.
     gb_per_s : float
-        What each device sends to the others of its node while all do.
+        The rate at which each device sends to the others of its node while all do.
     host_gb_per_s : float
-        What each rank sends to the others of its node by MPI, from memory of the host.
+        The rate at which each rank sends to the others of its node by MPI, from the host's memory.
     latency_us : float
         Microseconds that an exchange within the node takes, however little it moves.
     message_us : float
@@ -193,12 +193,12 @@ class Network(Table):
     message_us : float
         Microseconds that a rank takes to send a message, one after the other, however short.
     message_bytes, node_gb_per_s : tuple of float
-        What a node sends while all exchange with all, by the size of a message; straight lines of
-        logarithms in between, and beyond the smallest message.
+        The rate at which a node sends while all exchange with all, by the size of a message;
+        straight lines of logarithms in between, and beyond the smallest message.
     bisection_gb_per_s, bisection_nodes : float and int, or None
-        What the two halves of so many nodes send each other, both ways added, where that is less
-        than what their nodes could send: in a torus it grows with the number of nodes to the power
-        of 2/3.
+        The rate between the two halves of `bisection_nodes` nodes, both ways added, where it is
+        less than the nodes could send: in a torus it grows with the number of nodes to the power of
+        2/3.
     """
 
     latency_us: Annotated[float, Field(ge=0)]
@@ -240,11 +240,11 @@ class Storage(Table):
     Attributes
     ----------
     write_gb_per_s, read_gb_per_s : float or None
-        Of all nodes together; without them that grows with the nodes.
+        The rate of all nodes together; by default it grows with the number of nodes.
     node_write_gb_per_s, node_read_gb_per_s : float or None
-        Of one node, while all its ranks write or read; without them what the network takes from it.
+        The rate of one node, while all its ranks write or read; by default the network's.
     file_ms : float
-        Milliseconds that a rank takes for a file, however little is in it.
+        Milliseconds that a rank takes per file, however small.
     """
 
     write_gb_per_s: Positive | None = None
@@ -266,13 +266,13 @@ class Machine(Table):
     Attributes
     ----------
     title : str
-        What it is.
+        Its name.
     sources : tuple of str
-        Where the figures come from.
+        The sources of the figures.
     devices_per_node : int
-        Number of devices, and thus of ranks, of a node.
+        Number of devices, and thus of ranks, per node.
     device, bus, node, network, storage
-        Rates: see `Processor`, `Bus`, `Node`, `Network`, which a single node has none of, and
+        Rates: see `Processor`, `Bus`, `Node`, `Network`, which a single node does not have, and
         `Storage`, which may be unknown.
     """
 
@@ -286,7 +286,7 @@ class Machine(Table):
     storage: Storage | None = None
 
     def write_rate(self, nodes: int) -> float | None:
-        """Return the bytes per second that nodes write to files; None if not known."""
+        """Return the bytes per second that nodes write together to files; None if unknown."""
         if self.storage is None:
             return None
         of_node = self.storage.node_write_gb_per_s

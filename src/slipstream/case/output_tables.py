@@ -38,7 +38,7 @@ from slipstream.engine.errors import InputError
 AXES = ("x", "y", "z")
 # Bins of a variable.
 MOST_BINS = 1000
-# What a file or an array may be called.
+# Names that a file or an array may have.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
@@ -125,11 +125,14 @@ class _Recurring(Table):
         return self
 
 
-def _named(given: Any) -> dict[str, str]:
+def _name_expressions(expressions: Any) -> dict[str, str]:
     """Return expressions by the names of their arrays."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    return {plain_name(one): one for one in ([given] if isinstance(given, str) else given)}
+    if isinstance(expressions, Mapping):
+        return dict(expressions)
+    return {
+        plain_name(text): text
+        for text in ([expressions] if isinstance(expressions, str) else expressions)
+    }
 
 
 class FieldsOutput(_Recurring):
@@ -187,16 +190,16 @@ class FieldsOutput(_Recurring):
     @field_validator("of")
     @classmethod
     def _texts(cls, of: Any) -> Any:
-        given = list(of.values()) if isinstance(of, Mapping) else of
-        given = (given,) if isinstance(given, str) else given
-        is_list = isinstance(given, list | tuple) and len(given) > 0
-        if not is_list or not all(isinstance(one, str) and one.strip() for one in given):
+        expressions = list(of.values()) if isinstance(of, Mapping) else of
+        expressions = (expressions,) if isinstance(expressions, str) else expressions
+        is_list = isinstance(expressions, list | tuple) and len(expressions) > 0
+        if not is_list or not all(isinstance(text, str) and text.strip() for text in expressions):
             raise ValueError(
                 "accepted: a name or expression as text, a list of these, or a table of them by the"
                 " names of their arrays"
             )
-        named = _named(of)
-        if len(named) < len(given):
+        named = _name_expressions(of)
+        if len(named) < len(expressions):
             raise ValueError("has two that are called the same; accepted: a table with other names")
         for name in named:
             _check_name(name, "name")
@@ -263,7 +266,7 @@ class FieldsOutput(_Recurring):
     @property
     def named(self) -> dict[str, str]:
         """Names and expressions, by the names of their arrays."""
-        return _named(self.of)
+        return _name_expressions(self.of)
 
     @property
     def stride_xyz(self) -> tuple[int, int, int]:
@@ -276,7 +279,7 @@ class AveragesOutput(FieldsOutput):
     """``[[output.averages]]``: averages over time of fields or expressions, during the run.
 
     Mean, root mean square of the fluctuation and standard error of the mean are written at the end.
-    What has been summed up is kept with states, so that a run that continues adds to it.
+    States keep the sums, so that a run that continues adds to them.
     """
 
     interval: Positive = Key(..., "time between two samples", example=0.1)
@@ -307,7 +310,7 @@ class AveragesOutput(FieldsOutput):
     @model_validator(mode="after")
     def _suits_averages(self) -> Self:
         if self.times is not None:
-            raise ValueError("averages have an interval, no times")
+            raise ValueError("averages have an interval, no times; use interval")
         if self.batch is not None and self.batch < 2 * self.period * (1 - 1e-9):
             what = "interval" if self.phases == 1 else "period, phases * interval,"
             raise ValueError(
@@ -398,11 +401,15 @@ class DensitiesOutput(_Recurring):
     @field_validator("bins")
     @classmethod
     def _whole(cls, bins: Any) -> Any:
-        given = tuple(bins) if isinstance(bins, list | tuple) else (bins,)
-        is_whole = all(isinstance(n, int) and not isinstance(n, bool) for n in given)
-        if len(given) not in (1, 2) or not is_whole or not all(1 <= n <= MOST_BINS for n in given):
+        counts = tuple(bins) if isinstance(bins, list | tuple) else (bins,)
+        is_whole = all(isinstance(n, int) and not isinstance(n, bool) for n in counts)
+        if (
+            len(counts) not in (1, 2)
+            or not is_whole
+            or not all(1 <= n <= MOST_BINS for n in counts)
+        ):
             raise ValueError(f"accepted: a whole number from 1 to {MOST_BINS}, or two")
-        return given
+        return counts
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -421,7 +428,7 @@ class DensitiesOutput(_Recurring):
 
     @property
     def bins_each(self) -> tuple[int, ...]:
-        """How many bins there are of each variable."""
+        """Number of bins of each variable."""
         given: Any = self.bins if isinstance(self.bins, tuple) else (self.bins,)
         return tuple(given) * (len(self.of) if len(given) == 1 else 1)
 
@@ -535,11 +542,11 @@ def check_names(
     """Refuse two outputs that would be written into one file, or one column."""
     keys: dict[str, str] = {}
     named = [
-        *((f"fields[{n}].file", one.stem) for n, one in enumerate(fields, 1)),
-        *((f"averages[{n}].file", one.stem) for n, one in enumerate(averages, 1)),
-        *((f"densities[{n}].file", one.stem) for n, one in enumerate(densities, 1)),
-        *((f"movies[{n}].file", one.file_name) for n, one in enumerate(movies, 1)),
-        *((f"scalars[{n}].name", one.column) for n, one in enumerate(scalars, 1)),
+        *((f"fields[{n}].file", settings.stem) for n, settings in enumerate(fields, 1)),
+        *((f"averages[{n}].file", settings.stem) for n, settings in enumerate(averages, 1)),
+        *((f"densities[{n}].file", settings.stem) for n, settings in enumerate(densities, 1)),
+        *((f"movies[{n}].file", settings.file_name) for n, settings in enumerate(movies, 1)),
+        *((f"scalars[{n}].name", settings.column) for n, settings in enumerate(scalars, 1)),
     ]
     for key, name in named:
         if name in keys:

@@ -96,6 +96,13 @@ _SHELLS = (1, 2)
 _MULTIPLE_OF_PI = re.compile(
     r"\s*(?P<factor>[0-9]+(\.[0-9]*)?|\.[0-9]+)?\s*\*?\s*pi\s*(/\s*(?P<divisor>[0-9.]+))?\s*"
 )
+# The Courant number of adaptive steps.
+COURANT_NUMBER = 0.8
+_PLANE = {"axis": "z", "position": 1.0}
+# Initial flows that walls accept; None is the state of another run.
+_WALL_FLOWS = (None, "taylor-green", "random", "file", "formula")
+# The key whose phase shift walls refuse, and its values that they accept.
+_UNSHIFTED = ("numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'")
 
 
 def length_value(length: float | str) -> float:
@@ -352,11 +359,13 @@ class Forcing(Table):
     def _numbers(cls, value: Any, info: Any) -> Any:
         """Refuse values that are no power, or no energy."""
         several = value if isinstance(value, tuple) else (value,)
-        is_number = all(type(one) in (int, float) and math.isfinite(one) for one in several)
+        is_number = all(
+            type(number) in (int, float) and math.isfinite(number) for number in several
+        )
         if value is None:
             return None
         if info.field_name == "energy":
-            if not (isinstance(value, tuple) and is_number and all(one > 0 for one in value)):
+            if not (isinstance(value, tuple) and is_number and all(number > 0 for number in value)):
                 raise ValueError(
                     f"must be a list of numbers greater than 0, one for each shell, not"
                     f" {shown(value)}"
@@ -377,13 +386,17 @@ class Forcing(Table):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if (self.formula is not None) != (self.kind == "formula"):
-            raise ValueError("'formula' goes with kind = \"formula\", and only with that")
+            raise ValueError(
+                "'formula' goes with kind = \"formula\", and only with that; use both or neither"
+            )
         if self.kind == "mean-flow" and self.velocity is None:
             raise ValueError("kind = 'mean-flow' needs a 'velocity'")
         accepted = ("field", *FORCING_KEYS[self.kind])
         check_belongs(self, "kind", accepted, sorted(self.model_fields_set - {"kind"}))
         if self.shells is not None and not 1 <= self.shells[0] <= self.shells[1]:
-            raise ValueError("'shells' are the first, at least 1, and the last")
+            raise ValueError(
+                "'shells' are the first, at least 1, and the last; use for example [1, 2]"
+            )
         if self.kind == "linear" and (self.rate is None) == (self.injection is None):
             raise ValueError("kind = 'linear' needs either 'rate' or 'injection'")
         if self.kind == "ornstein-uhlenbeck" and not self.correlation_time:
@@ -410,15 +423,6 @@ class Forcing(Table):
     def power(self) -> float | None:
         """Energy injected per time where it is given, of all components."""
         return sum(self.injection) if isinstance(self.injection, tuple) else self.injection
-
-
-def _as_tables(value: Any) -> Any:
-    """Return a table, or a list of tables, as a tuple."""
-    return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
-
-
-# The Courant number of adaptive steps.
-COURANT_NUMBER = 0.8
 
 
 class SpectralTime(Time):
@@ -448,10 +452,13 @@ class SpectralTime(Time):
     def _one_way_to_step(self) -> Self:
         if self.step is not None and self.cfl is not None:
             raise ValueError(
-                "exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, both given"
+                "exactly one of 'step' (fixed) and 'cfl' (adaptive) is needed, both given;"
+                " use one of them"
             )
         if self.max_step is not None and self.cfl is None:
-            raise ValueError("'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'")
+            raise ValueError(
+                "'max_step' bounds an adaptive step: it goes with 'cfl', not 'step'; use 'cfl'"
+            )
         return self
 
 
@@ -546,10 +553,10 @@ class SpectralRun(ExchangingRun):
                 "'scratch' goes with residency \"disk\"; unset it by --set run.scratch="
             )
         if self.residency != "device" and self.transport in GPU_TRANSPORTS:
-            others = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
+            usable = ", ".join(name for name in TRANSPORTS if name not in GPU_TRANSPORTS)
             raise ValueError(
                 f"transport {self.transport!r} exchanges between GPUs; with residency "
-                f"{self.residency!r} accepted: auto, {others}"
+                f"{self.residency!r} accepted: auto, {usable}"
             )
         return self
 
@@ -636,11 +643,9 @@ class Numerics(Table):
         return self
 
 
-_PLANE = {"axis": "z", "position": 1.0}
-
-# What goes with walls at the start; None is the state of another run.
-_WALL_FLOWS = None, "taylor-green", "random", "file", "formula"
-_UNSHIFTED = "numerics.dealiasing", "'2/3', '2/3 sphere', '1/2' and 'none'"
+def _as_tables(value: Any) -> Any:
+    """Return a table, or a list of tables, as a tuple."""
+    return () if value is None else as_tuple([value] if isinstance(value, dict) else value)
 
 
 class SpectralCase(Case):
@@ -717,7 +722,7 @@ class SpectralCase(Case):
         if held and not self.bodies:
             raise ValueError(
                 "forcing.kind = 'mean-flow' goes with [[bodies]]: without, an initial mean flow"
-                " stays"
+                " stays; use bodies, or leave out this forcing"
             )
         if len(held) > 1:
             raise ValueError("forcing.kind = 'mean-flow' is there twice; accepted: once")
@@ -790,7 +795,7 @@ class SpectralCase(Case):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Make cases picklable, so that ranks can send them, though classes are made for models."""
-        return _again, (self.model_dump(exclude_unset=True),)
+        return _rebuild_case, (self.model_dump(exclude_unset=True),)
 
     @property
     def points(self) -> int:
@@ -799,7 +804,7 @@ class SpectralCase(Case):
 
     @property
     def most_ranks(self) -> int:
-        """How many ranks can have planes along z, or modes of some wavenumbers along y."""
+        """Largest number of ranks that can have planes along z, or modes of wavenumbers along y."""
         return max(self.grid.points_xyz[1:])
 
     @property
@@ -809,7 +814,7 @@ class SpectralCase(Case):
 
     @property
     def stepping(self) -> str:
-        """How the time step is chosen, for people."""
+        """The choice of the time step, for people."""
         time = self.time
         if time.step is not None:
             return super().stepping
@@ -830,5 +835,5 @@ def _case_of_function(function: Callable[..., Any]) -> type[SpectralCase]:
     return create_model("SpectralCase", __base__=SpectralCase, equation=(equation, ...))
 
 
-def _again(data: dict[str, Any]) -> Case:
+def _rebuild_case(data: dict[str, Any]) -> Case:
     return SpectralCase.suited_to(data).model_validate(data)

@@ -130,9 +130,9 @@ class ParticleSet(Table):
         if self.kind == "inertial" and self.response_time is None:
             raise ValueError("'response_time' is missing, which kind = 'inertial' needs")
         if self.kind == "tracer" and self.response_time is not None:
-            raise ValueError("'response_time' goes with kind = 'inertial'")
+            raise ValueError("'response_time' goes with kind = 'inertial'; use that, or unset it")
         if self.kind == "tracer" and any(self.gravity):
-            raise ValueError("'gravity' goes with kind = 'inertial'")
+            raise ValueError("'gravity' goes with kind = 'inertial'; use that, or unset it")
         if self.separation is not None and self.number % 2:
             raise ValueError("'separation' is that of pairs; accepted with it: an even number")
         return self
@@ -209,7 +209,7 @@ class Body(Table):
     )
     eta: Positive | None = Key(
         None,
-        "time in which a field becomes that of the body, in its inside (default: (width/2.65)^2 /"
+        "time in which a field inside the body takes the body's value (default: (width/2.65)^2 /"
         " viscosity, with which the surface is where it should be to second order in width)",
         example=1e-3,
     )

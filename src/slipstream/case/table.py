@@ -25,6 +25,27 @@ from slipstream.engine.accepted import PRECISIONS, listed
 from slipstream.engine.errors import InputError
 
 Type = TypeVar("Type")
+# The words for the bounds of a schema.
+_BOUNDS = {
+    "exclusiveMinimum": "more than",
+    "minimum": "at least",
+    "exclusiveMaximum": "less than",
+    "maximum": "at most",
+}
+# One of a kind, and several.
+_KINDS = {
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "string": ("text", "texts"),
+    "boolean": ("true or false", "true or false"),
+    "object": ("a table", "tables"),
+}
+# The words for small numbers.
+_COUNTS = {2: "two", 3: "three"}
+# The line below the heading of a section of a docstring.
+_HEADING = re.compile(r"-{3,}")
+# The line of a docstring that names parameters.
+_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def Key(default: Any, meaning: str, *, example: Any = None) -> Any:
@@ -63,7 +84,7 @@ class Such:
 
 
 class _Unchecked:
-    """Lets pydantic accept anything for a type that is there for people and for the JSON schema."""
+    """Lets pydantic accept anything for a type that only people and the JSON schema use."""
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema(metadata={"kind": handler(kind)})
@@ -71,10 +92,10 @@ class _Unchecked:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        found: Any = schema
-        while "kind" not in found.get("metadata", {}):  # validators stand around it
-            found = found["schema"]
-        return handler(found["metadata"]["kind"])
+        inner: Any = schema
+        while "kind" not in inner.get("metadata", {}):  # validators stand around it
+            inner = inner["schema"]
+        return handler(inner["metadata"]["kind"])
 
 
 Positive = Annotated[float, Field(gt=0)]
@@ -158,23 +179,6 @@ class Table(BaseModel):
                 f"{name} cannot be set: a case is frozen; between steps, change attributes of"
                 " the simulation, such as sim.viscosity = 0.02"
             )
-
-
-_BOUNDS = {
-    "exclusiveMinimum": "more than",
-    "minimum": "at least",
-    "exclusiveMaximum": "less than",
-    "maximum": "at most",
-}
-# One of a kind, and several.
-_KINDS = {
-    "integer": ("a whole number", "whole numbers"),
-    "number": ("a number", "numbers"),
-    "string": ("text", "texts"),
-    "boolean": ("true or false", "true or false"),
-    "object": ("a table", "tables"),
-}
-_COUNTS = {2: "two", 3: "three"}
 
 
 def tables_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -311,14 +315,10 @@ def _in_words(schema: Mapping[str, Any], several: bool = False) -> str:
 def _bounds_of(schema: Mapping[str, Any]) -> str:
     if {"minimum", "maximum"} <= schema.keys():
         return f"from {schema['minimum']:g} to {schema['maximum']:g}"
-    # What pydantic calls bounds where a function stands before them.
+    # Pydantic's names of bounds where a function stands before them.
     found = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
     words = {**_BOUNDS, **found}
     return ", ".join(f"{text} {schema[key]:g}" for key, text in words.items() if key in schema)
-
-
-_HEADING = re.compile(r"-{3,}")
-_NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def meanings_of_parameters(function: Any) -> dict[str, str]:

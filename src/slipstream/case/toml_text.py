@@ -20,10 +20,13 @@ _KEY = re.compile(r"\s*([\w.-]+)\s*=(?!=)")
 _TABLE = re.compile(r"\s*\[{1,2}\s*([\w.-]+)\s*\]{1,2}\s*(#.*)?")
 _ENDS_A_VALUE = r"\s,=\[\]{}#\"'"
 _WORDS = {"True": "true", "False": "false"}
-# What is meant as text: begins with a letter or as a path does, or is such as 2/3 and 2 pi.
+# A value that is meant as text: it begins as a word or a path does, or is such as 2/3 and 2 pi.
 _TEXT = re.compile(r"[A-Za-z_~/][^\n]*|[0-9]+/[0-9]+|[0-9.]+ *\*? *pi[ /0-9.]*")
-_LONGEST_LINE, _LONGEST_KEY = 2000, 60
-# How tomllib begins what it says of a line that gives no key a value.
+# Characters of a line in which a value is corrected.
+_LONGEST_LINE = 2000
+# Characters of a line that a message shows.
+_LONGEST_KEY = 60
+# The beginnings of tomllib's messages about a line that gives no key a value.
 _NO_VALUES = ("Expected '=' after a key", "Expected ']' at the end of a table")
 
 
@@ -65,7 +68,7 @@ def toml_value(value: Any) -> str:
 
 
 def number_in_toml(text: str) -> str | None:
-    """Return how TOML writes a number that it does not take as it is; None for anything else."""
+    """Return the TOML form of a number that TOML does not accept; None for anything else."""
     match = _NUMBER.fullmatch(text)
     if match is None or not (match[2] or match[4]):
         return None
@@ -88,10 +91,12 @@ def explain_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
     is_value = not str(error).startswith(_NO_VALUES)
     key = _key(lines[:number], column) if is_value else shown(line.strip()[:_LONGEST_KEY])
     where = f"line {number}: {key}: " if key else f"line {number}: "
-    found = _correction(line, column) if key and is_value and len(line) < _LONGEST_LINE else None
-    if found is None:
+    correction = (
+        _correction(line, column) if key and is_value and len(line) < _LONGEST_LINE else None
+    )
+    if correction is None:
         return where + str(error).replace(position[0], f"(column {column + 1})")
-    wrong, right = found
+    wrong, right = correction
     return f"{where}{shown(wrong)} is no value of TOML; write {right}"
 
 

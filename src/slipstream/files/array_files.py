@@ -25,6 +25,12 @@ from slipstream.files.zarr_store import FieldStore
 _TYPES = {"f4": "Float32", "f8": "Float64", "u1": "UInt8", "i4": "Int32", "i8": "Int64"}
 # Each array begins with the number of its bytes.
 _SIZE = np.dtype("<u8")
+# The part of each rank: a box, or its offset and shape.
+Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
+# Suffixes of HDF5 files.
+_HDF5 = (".h5", ".hdf5")
+# The name of an array, this rank's part of it, the shape of the whole, and where the part begins.
+PlacedPart = tuple[str, np.ndarray, tuple[int, ...], tuple[int, ...]]
 
 
 class ImageDataFile:
@@ -45,9 +51,9 @@ class ImageDataFile:
     ) -> None:
         self._shape, self._origin, self._on_points = tuple(shape), tuple(origin), on_points
         self._spacing = tuple(spacing) if isinstance(spacing, Sequence) else (spacing,) * 3
-        self._dtypes = {name: _little(dtype) for name, (dtype, _) in arrays.items()}
+        self._dtypes = {name: _little_endian(dtype) for name, (dtype, _) in arrays.items()}
         self._components = {name: components for name, (_, components) in arrays.items()}
-        # Where the values of each array begin.
+        # Offsets of the values of each array.
         self.starts: dict[str, int] = {}
         self._file = open(path, "wb")  # noqa: SIM115
         self._write_frame()
@@ -111,18 +117,12 @@ class ImageDataFile:
         self._file.write(np.ascontiguousarray(values, dtype).data)
 
 
-def _little(dtype: Any) -> np.dtype:
+def _little_endian(dtype: Any) -> np.dtype:
     """Return a type with the byte order of the file."""
-    found: np.dtype = np.dtype(dtype).newbyteorder("<")
-    if found.str[1:] not in _TYPES:
+    ordered: np.dtype = np.dtype(dtype).newbyteorder("<")
+    if ordered.str[1:] not in _TYPES:
         raise ValueError(f"type {np.dtype(dtype)}; accepted: float32, float64, uint8, int32, int64")
-    return found
-
-
-Boxes = Sequence[Box | tuple[Sequence[int], Sequence[int]]]
-_HDF5 = (".h5", ".hdf5")
-# The name of an array, this rank's part of it, the shape of the whole, and where the part begins.
-PlacedPart = tuple[str, np.ndarray, tuple[int, ...], tuple[int, ...]]
+    return ordered
 
 
 @collectively
@@ -133,7 +133,7 @@ def write_arrays(
     comm: Comm = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write distributed arrays to a new file, instead of one that is there. Collective.
+    """Write distributed arrays to a new file, which replaces an existing one. Collective.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
     def read() -> np.ndarray:
         all_boxes, where = checked_boxes(boxes, None, ranks, "boxes"), Path(path)
         shape = shape_covered(all_boxes)
-        with _opened(where, name) as stored:
+        with _open_array(where, name) as stored:
             leading = stored.shape[: max(0, len(stored.shape) - len(shape))]
             if tuple(stored.shape[len(leading) :]) != shape:
                 raise InputError(
@@ -233,6 +233,27 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
             return np.asarray(stored[(*(slice(None) for _ in leading), *box.slices())])
 
     return on_every_rank(comm, read)
+
+
+@contextlib.contextmanager
+def _open_array(path: Path, name: str) -> Iterator[Any]:
+    """Give an array in a file that may be somebody else's, or raise `InputError`."""
+    import h5py
+
+    with contextlib.ExitStack() as open_files:
+        try:
+            if path.is_dir():
+                array = foreign_arrays(path).get(name)
+                dataset = None if array is None else array.open()
+            elif path.is_file() and h5py.is_hdf5(path):
+                dataset = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
+            else:
+                raise InputError(f"{path} is no HDF5 file and no zarr group")
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: {error}") from error
+        if dataset is None or dataset.dtype.kind not in "biufc":
+            raise InputError(f"{path}: holds no array {name!r} of numbers")
+        yield dataset
 
 
 def _path(path: str | Path) -> Path:
@@ -343,7 +364,7 @@ def _make_hdf5(
     shape: tuple[int, ...],
     attributes: Mapping[str, Any],
 ) -> dict[str, int]:
-    """Make a file whose data sets have their places, and return where these begin."""
+    """Make a file with space for its data sets, and return the offsets of these."""
     import h5py
 
     offsets = {}
@@ -385,24 +406,3 @@ def _write_all(file: int, content: memoryview, offset: int) -> None:
     while content:
         written = os.pwrite(file, content, offset)
         content, offset = content[written:], offset + written
-
-
-@contextlib.contextmanager
-def _opened(path: Path, name: str) -> Iterator[Any]:
-    """Give an array in a file that may be somebody else's, or raise `InputError`."""
-    import h5py
-
-    with contextlib.ExitStack() as open_files:
-        try:
-            if path.is_dir():
-                array = foreign_arrays(path).get(name)
-                dataset = None if array is None else array.open()
-            elif path.is_file() and h5py.is_hdf5(path):
-                dataset = own_dataset(open_files.enter_context(h5py.File(path, "r")), name)
-            else:
-                raise InputError(f"{path} is no HDF5 file and no zarr group")
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}") from error
-        if dataset is None or dataset.dtype.kind not in "biufc":
-            raise InputError(f"{path}: holds no array {name!r} of numbers")
-        yield dataset

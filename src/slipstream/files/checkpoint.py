@@ -61,11 +61,27 @@ MANIFEST = "manifest.json"
 _FORMAT: Literal[3] = 3
 _DESCRIPTION = "zarr.json"
 _DTYPES = ("int64", "float32", "float64", "complex64", "complex128")
-# A larger file is nothing that is written here, and would only fill the memory.
+# Bytes of a file: a larger one is not written here, and would only fill the memory.
 _MOST_BYTES = 1 << 30
 
 Count = Annotated[int, Limits(ge=0, lt=1 << 62)]
 Length = Annotated[int, Limits(ge=1, lt=1 << 62)]
+CHECKPOINTS_NAME = "checkpoints"
+# Prefixes of the names of arrays that are no part of the flow.
+# Output: sums of averages.
+AVERAGE = "average."
+# Output: colours of movies.
+MOVIE = "movie."
+# States of random forces.
+FORCE = "force."
+PARTICLES = "particles."
+# The array of the tilt of a sheared frame.
+TILT = "frame.tilt"
+# The step, and a number if a run has more than one state of it.
+_GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
+_EXPECTED = (
+    f"the output folder of a run, or one of its states, as in {CHECKPOINTS_NAME}/000000100.zarr"
+)
 
 
 class Damage(Exception):
@@ -77,7 +93,7 @@ class _Strict(BaseModel):
 
 
 class StoredArray(_Strict):
-    """How an array lies in files: each is a chunk, or a shard with chunks of shape `inner`."""
+    """The files of an array: each is a chunk, or a shard with chunks of shape `inner`."""
 
     shape: tuple[Count, ...]
     chunks: tuple[Length, ...]
@@ -116,7 +132,7 @@ class StoredArray(_Strict):
         return tuple(-(-n // size) for n, size in zip(self.shape, self.chunks, strict=True))
 
     def part_within(self, index: tuple[int, ...]) -> tuple[slice, ...]:
-        """Return which part of a chunk lies within the array."""
+        """Return the part of a chunk that lies within the array."""
         return tuple(
             slice(0, min(size, n - number * size))
             for n, size, number in zip(self.shape, self.chunks, index, strict=True)
@@ -150,7 +166,7 @@ class Manifest(_Strict):
 
 
 def arrays_of(path: Path) -> dict[str, StoredArray]:
-    """Return how arrays lie in the files of a zarr group that has just been written."""
+    """Return the arrays and files of a zarr group that has just been written."""
     group: Any = zarr.open_group(path, mode="r")
     return {
         name: StoredArray(
@@ -164,19 +180,19 @@ def arrays_of(path: Path) -> dict[str, StoredArray]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest if all files are there; raise `Damage` if not. Chunks are not read."""
+    """Return the manifest if all files exist; raise `Damage` if not. Chunks are not read."""
     if not stat.S_ISDIR(_status(path).st_mode):
         raise Damage(f"it is {kind_of(_status(path).st_mode)}, not a folder")
     sizes = dict(_files_in(path))
     size = sizes.pop(MANIFEST, None)
     if size is None:
         raise Damage(f"{MANIFEST} is missing")
-    manifest = _parsed(_content(path, MANIFEST, size))
+    manifest = _parse_manifest(_content(path, MANIFEST, size))
     for name, (size, _) in manifest.files.items():
         if name not in sizes:
-            raise Damage(f"{_described(name)} is missing")
+            raise Damage(f"{_describe_file(name)} is missing")
         if sizes[name] != size:
-            raise Damage(f"{_described(name)} has {sizes[name]} bytes, not {size}")
+            raise Damage(f"{_describe_file(name)} has {sizes[name]} bytes, not {size}")
     for name in sizes:
         if name not in manifest.files:
             raise Damage(f"{_printable(name)} does not belong to it")
@@ -189,17 +205,17 @@ def check_chunks(path: Path, manifest: Manifest, rank: int = 0, ranks: int = 1) 
     chunks = (chunk for name, one in manifest.arrays.items() for chunk in _chunks(name, one))
     try:
         for name, array, index in itertools.islice(chunks, rank, None, ranks):
-            content = _checked(path, manifest, name)
+            content = _read_regular_file(path, manifest, name)
             if not array.has_its_index(content, index):
-                raise Damage(f"{_described(name)}: its index is another")
+                raise Damage(f"{_describe_file(name)}: its index is another")
             if not all(map(all_finite, array.values_in(content, index))):
-                raise Damage(f"{_described(name)} has values that are no number")
+                raise Damage(f"{_describe_file(name)} has values that are no number")
     except Damage as damage:
         return str(damage)
     return ""
 
 
-def _parsed(content: bytes) -> Manifest:
+def _parse_manifest(content: bytes) -> Manifest:
     """Return the contents of a manifest, if it is complete and of this version."""
     try:
         said = json.loads(content)
@@ -233,10 +249,10 @@ def _check_descriptions(path: Path, manifest: Manifest) -> None:
             wanted = array.file_bytes(index)
             size, _ = manifest.files.get(chunk, (wanted, 0))
             if size != wanted:
-                raise Damage(f"{_described(chunk)} has {size} bytes, not {wanted}")
+                raise Damage(f"{_describe_file(chunk)} has {size} bytes, not {wanted}")
     for name in sorted(expected ^ manifest.files.keys()):
         fault = "is missing" if name in expected else "does not belong to it"
-        raise Damage(f"{_described(name)} {fault}")
+        raise Damage(f"{_describe_file(name)} {fault}")
     group = _description(path, manifest, _DESCRIPTION)
     said = group.get("attributes")
     described = {"step": manifest.step, "time": manifest.time, "case": manifest.case}
@@ -286,11 +302,11 @@ def _is_plain(said: Mapping[str, Any], array: StoredArray) -> bool:
 
 def _description(path: Path, manifest: Manifest, name: str) -> dict[str, Any]:
     try:
-        said = json.loads(_checked(path, manifest, name))
+        said = json.loads(_read_regular_file(path, manifest, name))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Damage(f"{_described(name)} is no description of zarr's")
+        raise Damage(f"{_describe_file(name)} is no description of zarr's")
     return said
 
 
@@ -301,25 +317,25 @@ def _chunks(name: str, array: StoredArray) -> Iterator[tuple[str, StoredArray, t
         yield f"{name}/{own}", array, index
 
 
-def _checked(path: Path, manifest: Manifest, name: str) -> bytes:
+def _read_regular_file(path: Path, manifest: Manifest, name: str) -> bytes:
     size, checksum = manifest.files[name]
     content = _content(path, name, size)
     if zlib.crc32(content) != checksum:
-        raise Damage(f"{_described(name)}: its checksum differs")
+        raise Damage(f"{_describe_file(name)}: its checksum differs")
     return content
 
 
 def _content(path: Path, name: str, size: int) -> bytes:
     """Return the content of a path, which is opened only if it is a regular file."""
     if size > _MOST_BYTES:
-        raise Damage(f"{_described(name)} has {size} bytes, more than are ever written")
+        raise Damage(f"{_describe_file(name)} has {size} bytes, more than are ever written")
     try:
         with open_file(path / name) as file:
             content = file.read(size + 1)
     except OSError as error:
-        raise Damage(f"{_described(name)} cannot be read: {reason_of(error)}") from None
+        raise Damage(f"{_describe_file(name)} cannot be read: {reason_of(error)}") from None
     if len(content) != size:
-        raise Damage(f"{_described(name)} has not {size} bytes")
+        raise Damage(f"{_describe_file(name)} has not {size} bytes")
     return content
 
 
@@ -327,16 +343,18 @@ def _files_in(path: Path, below: str = "") -> Iterator[tuple[str, int]]:
     """Yield the path and the size of every file in a folder; `Damage` if something is none."""
     try:
         with os.scandir(path / below) as entries:
-            found = [(below + entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+            statuses = [
+                (below + entry.name, entry.stat(follow_symlinks=False)) for entry in entries
+            ]
     except OSError as error:
         raise Damage(f"{_printable(below or '.')} cannot be read: {error.strerror}") from None
-    for name, status in found:
+    for name, status in statuses:
         if stat.S_ISDIR(status.st_mode):
             yield from _files_in(path, name + "/")
         elif stat.S_ISREG(status.st_mode):
             yield name, status.st_size
         else:
-            raise Damage(f"{_described(name)} is {kind_of(status.st_mode)}, not a file")
+            raise Damage(f"{_describe_file(name)} is {kind_of(status.st_mode)}, not a file")
 
 
 def _status(path: Path) -> os.stat_result:
@@ -346,7 +364,7 @@ def _status(path: Path) -> os.stat_result:
         raise Damage(f"it cannot be read: {error.strerror}") from None
 
 
-def _described(name: str) -> str:
+def _describe_file(name: str) -> str:
     """Return the path of a file in a checkpoint, and what it has, for people."""
     array, *rest = name.split("/")
     if len(rest) == 1 and rest[0].startswith(f"c{SHARD_SEPARATOR}"):
@@ -360,18 +378,7 @@ def _printable(text: str) -> str:
     return shortened(" ".join(printable(text).split()), 120)
 
 
-CHECKPOINTS_NAME = "checkpoints"
-# What the names of arrays begin with that are no part of the flow: of output sums of averages, and
-# the colours of movies; states of random forces; and particles.
-AVERAGE, MOVIE, FORCE, PARTICLES = "average.", "movie.", "force.", "particles."
-# The array of the tilt of a sheared frame.
-TILT = "frame.tilt"
-# The step, and a number if a run has more than one state of it.
-_GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 Result = TypeVar("Result")
-_EXPECTED = (
-    f"the output folder of a run, or one of its states, as in {CHECKPOINTS_NAME}/000000100.zarr"
-)
 
 
 class Checkpoint(Manifest):
@@ -430,7 +437,7 @@ def write_checkpoint(
         said: dict[str, Any] = {"step": step, "time": time, "case": case}
         store = FieldStore(partial, comm, said)
         when = f"step {step}, t = {time:.6g}"
-        store.write(_finite(fields, comm, when), is_flushed_later=True)
+        store.write(_check_finite(fields, comm, when), is_flushed_later=True)
         files = on_every_rank(comm, store.flush)
         parts = [files] if comm is None else comm.gather(files, root=0) or []
 
@@ -475,7 +482,15 @@ def reseal(state: Path, seals: dict[str, Seal]) -> None:
         replace_file(state / MANIFEST, changed.sealed().text().encode(), partial=partial)
 
 
-def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
+def _remove_oldest(checkpoints: Path, keep: int) -> None:
+    for path in generations(checkpoints)[keep:]:
+        # Never incomplete under its name.
+        partial = path.with_suffix(PARTIAL)
+        path.rename(partial)
+        shutil.rmtree(partial)
+
+
+def _check_finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
     """Pass fields on, but refuse, on all ranks, one with values that are no number."""
     for field in fields:
 
@@ -493,7 +508,7 @@ def _finite(fields: Iterable[Field], comm: Comm, when: str) -> Iterator[Field]:
 def open_checkpoint(folder: str | Path, comm: Comm = None) -> Checkpoint:
     """Return the latest intact state of a run, or one of its states. Collective."""
     damaged: list[str] = []
-    # Of a folder that is held open each rank would have another path.
+    # Each rank would have another path of a folder that is held open.
     for path in on_first_rank(comm, lambda: _generations_at(Path(named(folder)))):
         manifest = _read(path, comm)
         if isinstance(manifest, Manifest):
@@ -516,13 +531,13 @@ def _read(path: Path, comm: Comm) -> Manifest | str:
             return f"its name is not the name of step {manifest.step}"
         return manifest
 
-    found = on_first_rank(comm, described)
-    if isinstance(found, str):
-        return found
+    description = on_first_rank(comm, described)
+    if isinstance(description, str):
+        return description
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    fault = on_every_rank(comm, lambda: check_chunks(path, found, rank, ranks))
+    fault = on_every_rank(comm, lambda: check_chunks(path, description, rank, ranks))
     faults = [fault] if comm is None else comm.allgather(fault)
-    return next(filter(None, faults), found)
+    return next(filter(None, faults), description)
 
 
 def generations(checkpoints: Path) -> list[Path]:
@@ -571,21 +586,13 @@ def remove_partial(checkpoints: Path) -> None:
 
 
 def set_aside_later(folder: Path, step: int) -> None:
-    """Rename the damaged states that are later than the one at `step`."""
+    """Rename the damaged states after `step`."""
     checkpoints = folder / CHECKPOINTS_NAME
     for path in generations(checkpoints) if checkpoints.is_dir() else []:
         if int(path.stem.partition("-")[0]) > step:
             with errors_name(path):
                 path.rename(free_name(path.with_suffix(DAMAGED)))
                 flush_folder(checkpoints)
-
-
-def _remove_oldest(checkpoints: Path, keep: int) -> None:
-    for path in generations(checkpoints)[keep:]:
-        # Never incomplete under its name.
-        partial = path.with_suffix(PARTIAL)
-        path.rename(partial)
-        shutil.rmtree(partial)
 
 
 def _on_first_rank(comm: Comm, path: Path, function: Callable[[], Result]) -> Result:

@@ -15,13 +15,28 @@ from pathlib import Path
 
 from slipstream.engine.errors import InputError, RunError
 
-# Suffixes of files that are not whole yet, and of damaged ones that were set aside.
-PARTIAL, DAMAGED = ".partial", ".damaged"
-# Of folders: file systems that cannot flush them, and folders that may be written but not read.
+# The suffix of files that are not whole yet.
+PARTIAL = ".partial"
+# The suffix of damaged files that were set aside.
+DAMAGED = ".damaged"
+# Errors of file systems that cannot flush folders, and of folders that cannot be read.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-
-
+# The path of a folder that is held open.
 _OPEN_FOLDER = re.compile(r"/proc/self/fd/\d+")
+# The lock of the folder of a run.
+LOCK_NAME = "run.lock"
+# The remedy for a folder in use.
+WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
+# The remedy for a run that resumes there, which has no other folder.
+WAIT = "wait for it, or stop it"
+# Errors of file systems without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+# Attempts to lock a folder: another process may hold its lock for a moment, only to test it.
+_ATTEMPTS = 5
+# Seconds between attempts.
+_PAUSE = 0.02
+# The holder of a lock: name of the machine, number of the process, and time.
+_HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
 
 
 def named(path: str | Path) -> str:
@@ -55,7 +70,7 @@ def replace_file(
     """
     partial = partial or path.with_name(path.name + PARTIAL)
     with errors_name(path):
-        # What has this name is no file of ours that is still written: it is not written to.
+        # A file of this name is no file of ours that is still written: it is not written to.
         partial.unlink(missing_ok=True)
         try:
             with partial.open("xb") as file:
@@ -112,18 +127,6 @@ def make_folder(path: Path) -> None:
     flush_folder(path.parent)
 
 
-LOCK_NAME = "run.lock"
-# The remedy for a folder in use.
-WAIT_OR_CHOOSE = "wait for it, stop it, or choose another folder"
-# The remedy for a run that resumes there, which has no other folder.
-WAIT = "wait for it, or stop it"
-# What file systems without locks answer.
-_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
-# Others hold a lock for a moment to see whether they could.
-_ATTEMPTS, _PAUSE = 5, 0.02
-_HOLDER = re.compile(rb"([\w.-]{1,255}) (\d{1,19}) ([\d:T+-]{1,40})\n")
-
-
 class FolderLock:
     """The lock of a folder; `is_kept` is whether the file system keeps other runs out."""
 
@@ -135,7 +138,7 @@ class FolderLock:
             try:
                 self.is_kept = _lock(self._file, fcntl.LOCK_EX)
             except BlockingIOError:
-                holder = _holder(self._file)
+                holder = _read_holder(self._file)
                 os.close(self._file)
                 raise in_use(folder, holder) from None
             # Another run may have removed the file between the two.
@@ -170,7 +173,7 @@ def check_lock(folder: Path) -> None:
     try:
         _lock(file, fcntl.LOCK_SH)
     except BlockingIOError:
-        raise in_use(folder, _holder(file)) from None
+        raise in_use(folder, _read_holder(file)) from None
     finally:
         os.close(file)
 
@@ -218,8 +221,8 @@ def _lock(file: int, kind: int) -> bool:
     return True
 
 
-def _holder(file: int) -> str:
-    """Return who holds a lock, as they have written it there."""
+def _read_holder(file: int) -> str:
+    """Return the holder of a lock, as it is written there."""
     match = _HOLDER.fullmatch(os.pread(file, 400, 0))
     if match is None:
         return "another run"

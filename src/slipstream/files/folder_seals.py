@@ -32,8 +32,10 @@ from slipstream.files.stored_arrays import StoredArrays, reason_of
 Checksum = Annotated[int, Field(ge=0, lt=1 << 32)]
 _DESCRIPTION = "zarr.json"
 _MOST_DESCRIPTION = 16 << 20
-# Of an array at one time; and bytes of a file besides its chunks.
-_MOST_FILES, _MORE = 1 << 22, 1 << 20
+# Files of an array at one time, at most.
+_MOST_FILES = 1 << 22
+# Bytes of a file in addition to its chunks, at most.
+_MORE = 1 << 20
 _BLOCK = 1 << 22
 # Files that are compared at the same time.
 _THREADS = 4

@@ -26,8 +26,10 @@ import numpy as np
 from slipstream.engine.text import shown
 
 _DESCRIPTION = "zarr.json"
-# Of format 2, whose filters may be Python's pickle.
-_OLD_DESCRIPTION, _OLD_GROUP = ".zarray", ".zgroup"
+# The description of an array of format 2, whose filters may be Python's pickle.
+_OLD_DESCRIPTION = ".zarray"
+# The description of a group of format 2.
+_OLD_GROUP = ".zgroup"
 DTYPES = (
     "bool",
     *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
@@ -35,12 +37,14 @@ DTYPES = (
 )
 _COMPRESSORS = ("gzip", "zlib", "zstd", "blosc")
 CODECS = ("bytes", "transpose", "crc32c", *_COMPRESSORS, "sharding_indexed")
-# Bytes; a chunk may be larger if its array is.
-_MOST_DESCRIPTION, _MOST_CHUNK = 16 << 20, 1 << 30
-# What is compressed this far may be decoded without counting first: it makes a GiB at most.
+# Bytes of a description, at most.
+_MOST_DESCRIPTION = 16 << 20
+# Bytes of a chunk, at most; it may be larger if its array is.
+_MOST_CHUNK = 1 << 30
+# Compressed bytes that may be decoded without counting first: they make a GiB at most.
 LITTLE = 1 << 20
 _LARGEST = 1 << 62
-# Of an HDF5 file, one after the other.
+# Links of an HDF5 file that are followed, one after the other.
 _MOST_LINKS = 100
 _KINDS = {
     stat.S_ISLNK: "a symbolic link",
@@ -275,7 +279,7 @@ def _zstd_size(head: bytes) -> int | None:
 
 
 def inflated_size(file: Any, most: int, window: int = zlib.MAX_WBITS) -> int:
-    """Return how many bytes a file's deflated content has, or one more than `most`."""
+    """Return the number of bytes of a file's deflated content, or one more than `most`."""
     engine, total = zlib.decompressobj(window), 0
     while total <= most and (block := file.read(1 << 18)):
         while block and total <= most:

@@ -30,10 +30,14 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.text import shortened, shown
 from slipstream.files.foreign_files import LITTLE, foreign_arrays, inflated_size, own_dataset
 
-PATH, DATASET = KeyName("image", "path"), KeyName("image", "dataset")
-SHAPE, DTYPE = KeyName("image", "shape"), KeyName("image", "dtype")
-BYTE_ORDER, OFFSET = KeyName("image", "byte_order"), KeyName("image", "offset")
-# Of TIFF: those of zlib.
+# Keys that messages name.
+PATH = KeyName("image", "path")
+DATASET = KeyName("image", "dataset")
+SHAPE = KeyName("image", "shape")
+DTYPE = KeyName("image", "dtype")
+BYTE_ORDER = KeyName("image", "byte_order")
+OFFSET = KeyName("image", "offset")
+# TIFF's numbers of compression by zlib.
 _DEFLATED = (8, 32946, 50013)
 # tifffile would log a second message about a broken file.
 _SILENT = logging.NullHandler()
@@ -108,7 +112,7 @@ def raw_source(
             " are missing: a raw file does not tell them; accepted: "
             "three positive whole numbers; bool, uint8, int16, float32 and the like",
         )
-    counts, kind = _checked_shape(shape), _checked_dtype(dtype, byte_order)
+    counts, kind = _check_shape(shape), _check_dtype(dtype, byte_order)
     if not isinstance(offset, int | np.integer) or offset < 0:
         raise KeyedError(OFFSET, f" is {offset!r}; accepted: a number of bytes, 0 or more")
     size, wanted = path.stat().st_size, offset + math.prod(counts) * kind.itemsize
@@ -130,7 +134,7 @@ def raw_source(
     return Source(str(path), counts, kind, open_raw, threaded=True, raw=(path, int(offset)))
 
 
-def _checked_shape(shape: Any) -> tuple[int, int, int]:
+def _check_shape(shape: Any) -> tuple[int, int, int]:
     if shape is None:
         raise KeyedError(
             SHAPE,
@@ -145,7 +149,7 @@ def _checked_shape(shape: Any) -> tuple[int, int, int]:
     return z, y, x
 
 
-def _checked_dtype(dtype: Any, byte_order: str) -> np.dtype:
+def _check_dtype(dtype: Any, byte_order: str) -> np.dtype:
     """Return the type of the stored values, byte order included."""
     accepted = "accepted: bool, uint8, int16, float32 and the like"
     if dtype is None:
@@ -330,19 +334,19 @@ def hdf5_source(path: Path, dataset: str | None = None) -> Source:
     import h5py
 
     with h5py.File(path, "r") as file:
-        found: list[str] = []
+        names: list[str] = []
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and item.ndim == 3:
-                found.append(name)
+                names.append(name)
 
         # `visititems` does not follow links, so a name may be valid without being found.
-        one = None if dataset is None else own_dataset(file, dataset)
-        if one is None:
+        array = None if dataset is None else own_dataset(file, dataset)
+        if array is None:
             file.visititems(note)
-            dataset = _only(path, found, dataset)
-            one = own_dataset(file, dataset)
-        name, chunks, shape, dtype = dataset or "", one.chunks, one.shape, one.dtype
+            dataset = _choose_dataset(path, names, dataset)
+            array = own_dataset(file, dataset)
+        name, chunks, shape, dtype = dataset or "", array.chunks, array.shape, array.dtype
 
     @contextlib.contextmanager
     def open_dataset() -> Iterator[Any]:
@@ -359,7 +363,7 @@ def zarr_source(path: Path, dataset: str | None = None) -> Source:
     name = "" if dataset is None else dataset.strip("/")
     if name not in arrays:
         volumes = [name for name, one in arrays.items() if len(one.shape) == 3]
-        name = _only(path, volumes, dataset)
+        name = _choose_dataset(path, volumes, dataset)
     array = arrays[name].open()
     planes = (array.shards or array.chunks)[0] if array.ndim else 1
     return Source(
@@ -371,18 +375,18 @@ def zarr_source(path: Path, dataset: str | None = None) -> Source:
     )
 
 
-def _only(path: Path, found: list[str], dataset: str | None) -> str:
+def _choose_dataset(path: Path, datasets: list[str], dataset: str | None) -> str:
     """Return the only name found if no `dataset` is given; a given one is known to be missing."""
-    names = shortened(", ".join(sorted(found)), 400) or "none"
+    names = shortened(", ".join(sorted(datasets)), 400) or "none"
     if dataset is not None:
         raise KeyedError(
             DATASET, f" {shown(dataset)} is not in {path}; those of three axes there: {names}"
         )
-    if len(found) != 1:
+    if len(datasets) != 1:
         raise KeyedError(
             DATASET, f" is missing: {path} does not hold just one of three axes, but {names}"
         )
-    return found[0]
+    return datasets[0]
 
 
 @dataclass(frozen=True)
@@ -395,10 +399,11 @@ class Format:
 
 
 _RAW = Format(raw_source, ("shape", "dtype", "byte_order", "offset"))
-_TIFF, _HDF5 = Format(tiff_source), Format(hdf5_source, ("dataset",))
-# Of folders whose suffix is no other folder's.
+_TIFF = Format(tiff_source)
+_HDF5 = Format(hdf5_source, ("dataset",))
+# Stands for the suffix of a folder, if it is no other format's.
 SLICES = "/"
-# By suffix.
+# Formats by suffix.
 FORMATS = {
     ".raw": _RAW,
     ".bin": _RAW,
@@ -428,35 +433,35 @@ def slice_files(folder: Path) -> list[Path]:
             and not entry.is_dir()
         )
     if not names:
-        raise _refused(f"{folder} is a folder without slices; accepted: a TIFF file for each")
+        raise _refusal(f"{folder} is a folder without slices; accepted: a TIFF file for each")
     numbers = _numbers(folder, names)
     names.sort(key=lambda name: numbers[name])
     pairs = list(itertools.pairwise(names))
     for one, other in pairs:
         if numbers[one] == numbers[other]:
-            raise _refused(f"{folder} has {shown(one)} and {shown(other)}, which have one number")
+            raise _refusal(f"{folder} has {shown(one)} and {shown(other)}, which have one number")
     if pairs:
         _check_gaps(folder, pairs, numbers)
     return [folder / name for name in names]
 
 
-def _refused(text: str) -> KeyedError:
+def _refusal(text: str) -> KeyedError:
     return KeyedError(KeyName("image", "path"), f": {text}")
 
 
 def _numbers(folder: Path, names: list[str]) -> dict[str, tuple[int, ...]]:
     """Return the numbers in each name; a `KeyedError` if names differ by more than these."""
     parts = {name: re.split("([0-9]+)", Path(name).stem.casefold()) for name in names}
-    texts = {name: tuple(found[::2]) for name, found in parts.items()}
+    texts = {name: tuple(parts_of_name[::2]) for name, parts_of_name in parts.items()}
     usual, _ = Counter(texts.values()).most_common(1)[0]
     odd = next((name for name in names if texts[name] != usual), None)
     if odd is not None:
         like = next(name for name in names if texts[name] == usual)
-        raise _refused(
+        raise _refusal(
             f"{folder} has {shown(like)} and {shown(odd)}, whose names differ by more than a "
             "number; accepted: the slices of one image"
         )
-    return {name: tuple(map(int, found[1::2])) for name, found in parts.items()}
+    return {name: tuple(map(int, parts_of_name[1::2])) for name, parts_of_name in parts.items()}
 
 
 def _check_gaps(
@@ -469,24 +474,24 @@ def _check_gaps(
     """
     first, last = numbers[pairs[0][0]], numbers[pairs[-1][1]]
     growing = [
-        place
-        for place in range(len(first))
-        if all(numbers[one][place] < numbers[other][place] for one, other in pairs)
+        column
+        for column in range(len(first))
+        if all(numbers[former][column] < numbers[latter][column] for former, latter in pairs)
     ]
     if not growing:
-        one, other = (shown(name) for name in pairs[0])
-        raise _refused(
-            f"{folder} has {one}, {other} and so on, in which no number counts the slices;"
+        former, latter = (shown(name) for name in pairs[0])
+        raise _refusal(
+            f"{folder} has {former}, {latter} and so on, in which no number counts the slices;"
             " accepted: names as slice_0001.tif"
         )
-    place = min(growing, key=lambda place: last[place] - first[place])
-    number = operator.itemgetter(place)
+    column = min(growing, key=lambda column: last[column] - first[column])
+    number = operator.itemgetter(column)
     lacking = number(last) - number(first) - len(pairs)
-    for one, other in pairs:
-        missing = number(numbers[one]) + 1
-        if missing != number(numbers[other]):
+    for former, latter in pairs:
+        missing = number(numbers[former]) + 1
+        if missing != number(numbers[latter]):
             more = f", and {lacking - 1:,} more" if lacking > 1 else ""
-            raise _refused(
-                f"{folder} has no slice {missing}, between {shown(one)} and {shown(other)}{more};"
-                " accepted: slices without gaps"
+            raise _refusal(
+                f"{folder} has no slice {missing}, between {shown(former)} and"
+                f" {shown(latter)}{more}; accepted: slices without gaps"
             )

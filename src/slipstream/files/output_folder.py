@@ -76,8 +76,10 @@ OUTPUT_NAMES = (
 # Stores that have gone on with other points.
 _NUMBERED = re.compile(rf"(fields|spectra|{'|'.join(STATISTICS)}){NUMBER_SIGN}[0-9]{{1,6}}\.zarr")
 RECORD_NAME = ".slipstream.json"
-# The output of an earlier run until the new one has a state, and output that is being removed.
-REPLACED_NAME, DISCARDED_NAME = ".replaced", ".discarded"
+# The output of an earlier run until the new one has a state.
+REPLACED_NAME = ".replaced"
+# Output that is being removed.
+DISCARDED_NAME = ".discarded"
 FAILED_NAME = "failed"
 _LONGEST_RECORD = 1 << 20
 
@@ -191,7 +193,7 @@ def claim_folder(
 ) -> Iterator[OutputFolder]:
     """Hold a folder for one run within this context, made if need be. Collective.
 
-    What it may not be is as in `check_folder`. Nothing in it changes before the run begins, but
+    Folders are refused as in `check_folder`. Nothing in it changes before the run begins, except
     that the output of an earlier run is put back where one that was killed had moved it aside.
     """
     path = Path(folder)
@@ -217,7 +219,7 @@ def claim_run(
 ) -> Iterator[OutputFolder]:
     """Hold the folder of a run that is to continue there within this context. Collective.
 
-    What of `claim_folder` is about output that would be replaced is not asked here. `check` may
+    Nothing is asked here about output that `claim_folder` would replace. `check` may
     refuse the folder, on the first rank, before anything is made there.
     """
     path = Path(folder)

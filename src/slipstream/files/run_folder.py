@@ -51,10 +51,29 @@ if TYPE_CHECKING:
 
 RUN_RECORD_NAME = "run.json"
 FORMAT = 1
-# Of thousands of segments.
+# Bytes of a record, at most: thousands of segments have fewer.
 _MOST_BYTES = 1 << 26
 
 EndedBy = Literal["end", "finished", "interrupted", "wall", "max_steps", "stopped", "failed"]
+# The checksum at the end of a record, of all that is before it.
+_CHECKSUM = re.compile(rb',\n "checksum": "([0-9a-f]{8})"\n\}\s*\Z')
+# Files and folders of a run.
+CASE_NAME = "case.toml"
+SERIES_NAME = "diagnostics.csv"
+OUTPUTS_NAME = "outputs"
+STEPS_NAME = "steps.csv"
+FIELDS_NAME = "fields.zarr"
+SPECTRA_NAME = "spectra.zarr"
+# Bytes of a case, at most.
+_MOST_CASE = 1 << 20
+# Bytes of a store that is compared each time it is opened, at most.
+_MOST_COMPARED = 1 << 28
+# Folders in folders: a run has fewer than ten.
+_DEEPEST = 32
+# Tables that do not change the problem.
+_AROUND = ("title", "time", "run", "output", "initial")
+# Letters of a value in a list of differences, at most.
+_MOST_LETTERS = 60
 
 
 @dataclass
@@ -119,8 +138,6 @@ class RunRecord:
     format: int = FORMAT
 
 
-# At the end of the file, of all that is before it.
-_CHECKSUM = re.compile(rb',\n "checksum": "([0-9a-f]{8})"\n\}\s*\Z')
 _RECORDS: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 
 
@@ -166,16 +183,6 @@ def write_run_record(folder: Path, record: RunRecord) -> None:
     checksum = f',\n "checksum": "{zlib.crc32(text):08x}"\n}}\n'
     replace_file(folder / RUN_RECORD_NAME, text + checksum.encode())
     flush_folder(folder)
-
-
-CASE_NAME, SERIES_NAME, OUTPUTS_NAME = "case.toml", "diagnostics.csv", "outputs"
-STEPS_NAME = "steps.csv"
-FIELDS_NAME, SPECTRA_NAME = "fields.zarr", "spectra.zarr"
-_MOST_CASE = 1 << 20
-# Bytes of a store that is compared each time it is opened.
-_MOST_COMPARED = 1 << 28
-# Folders in folders: a run has fewer than ten.
-_DEEPEST = 32
 
 
 class RunFolder:
@@ -272,10 +279,10 @@ class RunFolder:
 
     def outputs(self, ending: str) -> list[str]:
         """Return the relative paths of output with an ending, chosen output last."""
-        names = [one for one in self.names() if one.endswith(ending) and one[0] != "."]
+        names = [name for name in self.names() if name.endswith(ending) and name[0] != "."]
         with contextlib.suppress(OSError):
             chosen = sorted(os.listdir(self.path / OUTPUTS_NAME))
-            names += [f"{OUTPUTS_NAME}/{one}" for one in chosen if one.endswith(ending)]
+            names += [f"{OUTPUTS_NAME}/{name}" for name in chosen if name.endswith(ending)]
         return names
 
     def states(self) -> list[Path]:
@@ -370,10 +377,10 @@ class RunFolder:
     def last_store(self, name: str) -> StoredArrays | None:
         """Return the last of these that has a snapshot; None if there is none."""
         last = None
-        for one in self.stores(name):
-            with errors_of_store(one.path):
-                if last is None or len(one.times):
-                    last = one
+        for store in self.stores(name):
+            with errors_of_store(store.path):
+                if last is None or len(store.times):
+                    last = store
         return last
 
     # -- whether it is as it was written ---------------------------------------------------------
@@ -417,10 +424,12 @@ class RunFolder:
         """Return whether the folder's case can be read, but differs from those of the run."""
         known = [self._last.case] if self._last is not None else []
         with contextlib.suppress(InputError):
-            known += [one.case for one in self.record().segments]
+            known += [segment.case for segment in self.record().segments]
         try:
             text = self.own_case()
-            return any(known) and tomllib.loads(text) not in [tomllib.loads(one) for one in known]
+            return any(known) and tomllib.loads(text) not in [
+                tomllib.loads(case_text) for case_text in known
+            ]
         except (InputError, ValueError, RecursionError):
             return False
 
@@ -437,7 +446,7 @@ class RunFolder:
         return fault_of(self.path / name, seal) if self.has(name) else "it is missing"
 
     def kept_output(self, seals: Mapping[str, Seal] | None, recorded: set[str]) -> KeptOutput:
-        """Return which output continues from a state with these seals, if it is `recorded`."""
+        """Return the output that continues from a state with these seals, if it is `recorded`."""
         aside = {}
         kinds = ("fields", "spectra", *STATISTICS)
         present = [
@@ -461,14 +470,11 @@ class RunFolder:
         return KeptOutput(seals, aside)
 
 
-# Tables that do not change the problem.
-_AROUND = ("title", "time", "run", "output", "initial")
-_MOST_LETTERS = 60
 AnyCase = TypeVar("AnyCase", bound=Case)
 
 
 def open_earlier_run(
-    place: str | Checkpoint, case: AnyCase, comm: Comm
+    origin: str | Checkpoint, case: AnyCase, comm: Comm
 ) -> tuple[Checkpoint, AnyCase]:
     """Return the last state of the run in a folder, unless it is open, and its case. Collective.
 
@@ -476,7 +482,7 @@ def open_earlier_run(
     """
     from slipstream.files.checkpoint import open_checkpoint  # not by who only compares cases
 
-    checkpoint = open_checkpoint(place, comm) if isinstance(place, str) else place
+    checkpoint = open_checkpoint(origin, comm) if isinstance(origin, str) else origin
 
     def parsed() -> Case:
         where = f"initial.restart: {checkpoint.path}"
@@ -494,15 +500,15 @@ class EarlierSegments:
     step, time
         At which the run began: times of output and ``time.max_steps`` count from there.
     case : Case
-        Of the segment before.
+        The case of the segment before.
     is_whole : bool
         Whether that has written all that it was to write: it was not killed, and did not fail.
     state : pathlib.Path or None
         From which it continues.
     kept : KeptOutput
-        What of its output continues.
+        The output that continues.
     warnings : tuple of str
-        What of it does not, and why.
+        The output that does not continue, and why.
     """
 
     step: int
@@ -514,7 +520,7 @@ class EarlierSegments:
     warnings: tuple[str, ...] = ()
 
     def changes(self, case: Case) -> list[str]:
-        """Return what another case changes, for people, each ``key: before -> now``."""
+        """Return the changes that another case makes, for people, each ``key: before -> now``."""
         return [text_of(key, *values) for key, values in differences(self.case, case).items()]
 
 
@@ -546,13 +552,13 @@ def text_of(key: str, before: Any, now: Any) -> str:
 
 
 def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping) and not above:
-            found |= _flat(value, f"{key}.")
+            keys |= _flat(value, f"{key}.")
         else:
-            found[above + key] = value
-    return found
+            keys[above + key] = value
+    return keys
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Stored arrays: how they are divided into chunks and shards, and whether all are there."""
+"""Stored arrays: their division into chunks and shards, and whether all of these exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,36 @@ from slipstream.files.foreign_files import ForeignArray, foreign_arrays, publish
 SHARD_SEPARATOR = "."
 CODECS = [{"name": "bytes", "configuration": {"endian": "little"}}]
 INDEX_CODECS = [*CODECS, {"name": "crc32c"}]
-_NOTHING = 2**64 - 1  # instead of a chunk that is not there
+# In an index, instead of a chunk that does not exist.
+_NOTHING = 2**64 - 1
+# Precedes the number in the name of a store: no name that users choose has it.
+NUMBER_SIGN = "~"
+# Most bytes of a coordinate, which is read as a whole.
+_MOST_COORDINATE = 1 << 28
+# Bytes of a chunk, at most.
+MAXIMUM_CHUNK_BYTES = 16 * 2**20
+# Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
+# as many shards, or more if these would be larger than the largest.
+FEW_FILES = 1024
+# Files up to which an array has more shards if this saves an exchange.
+_MORE_FILES = 2048
+# Usual bytes of a shard.
+_SHARD_BYTES = 256 * 2**20
+_LARGEST_SHARD = 512 * 2**20
+# Files that all ranks write together about as fast as they can.
+_MANY_WRITERS = 128
+# Bytes of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
+_INNER_BYTES = 2**20
+# Chunks of fewer bytes are no good layout, unless there are few.
+_SMALL = 2**20
+# Small chunks per rank that are few.
+_OF_A_RANK = 4
+# Small chunks of an array that are few, whatever the number of ranks.
+_FEW = 64
+# Files that are smaller travel together.
+_LEAST_BYTES = 16 * 2**20
+# Offset and shape of the part of each rank.
+Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
 
 
 def shard_content(
@@ -108,13 +137,10 @@ def _crc32c_table() -> list[int]:
 
 def _crc32c(content: bytes) -> int:
     """Return Castagnoli's checksum, of the few kilobytes of an index."""
-    table, found = _crc32c_table(), 0xFFFFFFFF
+    table, checksum = _crc32c_table(), 0xFFFFFFFF
     for byte in content:
-        found = table[(found ^ byte) & 0xFF] ^ found >> 8
-    return found ^ 0xFFFFFFFF
-
-
-NUMBER_SIGN = "~"  # no name that users give has it
+        checksum = table[(checksum ^ byte) & 0xFF] ^ checksum >> 8
+    return checksum ^ 0xFFFFFFFF
 
 
 def next_store_name(path: Path) -> str:
@@ -129,10 +155,6 @@ def numbered_stores(path: Path) -> list[Path]:
     folder = path.parent.iterdir() if path.parent.is_dir() else ()
     found = ((name.fullmatch(one.name), one) for one in folder)
     return [one for _, one in sorted((int(match[1] or 1), one) for match, one in found if match)]
-
-
-# Most bytes of a coordinate, which is read as a whole.
-_MOST_COORDINATE = 1 << 28
 
 
 class StoredArrays:
@@ -257,23 +279,6 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-MAXIMUM_CHUNK_BYTES = 16 * 2**20
-# Files of an array, or of each of its snapshots: as many may be chunks, and large arrays have about
-# as many shards, or more if these would be larger than the largest; more of them save an exchange.
-FEW_FILES, _MORE_FILES = 1024, 2048
-_SHARD_BYTES, _LARGEST_SHARD = 256 * 2**20, 512 * 2**20
-# Files that all ranks write together about as fast as they can.
-_MANY_WRITERS = 128
-# Of a chunk in a shard: a plane takes a part of each chunk, which is read whole.
-_INNER_BYTES = 2**20
-# Chunks that are smaller, and more than this number on each rank, are no good layout.
-_SMALL, _OF_A_RANK, _FEW = 2**20, 4, 64
-# Files that are smaller travel together.
-_LEAST_BYTES = 16 * 2**20
-
-Boxes = Iterable[tuple[Sequence[int], Sequence[int]]]
-
-
 @dataclass(frozen=True)
 class StoredLayout:
     """The shape of the part of an array in each file, and of the chunks in a file."""
@@ -287,7 +292,7 @@ class StoredLayout:
         return self.file != self.chunk
 
     def files(self, shape: Sequence[int]) -> int:
-        """Return how many files an array of a shape has."""
+        """Return the number of files of an array of a shape."""
         return _count(shape, self.file)
 
 
@@ -311,7 +316,7 @@ def stored_layout(shape: Sequence[int], boxes: Boxes, item_bytes: int) -> Stored
     # Lengths are halved: a little more is nearer to it than half of it.
     size = min(size + size // 4, _LARGEST_SHARD)
     borders = _borders(shape, boxes)
-    file = _divided(_whole(shape, borders), borders, size // item_bytes)
+    file = _divide_lengths(_whole(shape, borders), borders, size // item_bytes)
     bytes_of_file = math.prod(file) * item_bytes
     if bytes_of_file < size // 2 and (
         bytes_of_file < MAXIMUM_CHUNK_BYTES or _count(shape, file) > _MORE_FILES
@@ -355,12 +360,12 @@ def aligned_chunks(
         excess = math.prod(chunk) * item_bytes / (maximum_bytes or MAXIMUM_CHUNK_BYTES)
         if excess <= 1:
             break
-        chunk[axis] = _shortened(chunk[axis], excess, must_divide=border > 0)
+        chunk[axis] = _shorten_length(chunk[axis], excess, must_divide=border > 0)
     return tuple(chunk)
 
 
 def _borders(shape: Sequence[int], boxes: Boxes) -> list[int]:
-    """Return for each axis what divides all indices at which boxes begin; 0 if none is inside."""
+    """Return for each axis the divisor of all indices where boxes begin; 0 if none is inside."""
     if not shape:  # a number, not an array
         return []
     corners = np.array([box for box in boxes if math.prod(box[1])], np.int64)
@@ -376,7 +381,7 @@ def _whole(shape: Sequence[int], borders: Sequence[int]) -> list[int]:
     return [border or max(1, size) for border, size in zip(borders, shape, strict=True)]
 
 
-def _shortened(length: int, excess: float, must_divide: bool) -> int:
+def _shorten_length(length: int, excess: float, must_divide: bool) -> int:
     """Return a length that is smaller by a factor of at least `excess`, if there is one."""
     target = max(1, int(length / excess))
     if not must_divide:
@@ -390,7 +395,7 @@ def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int
     result = list(lengths)
     while math.prod(result) > max(1, most):
         shorter = [
-            _shortened(n, 2, must_divide=True) if border else -(-n // 2)
+            _shorten_length(n, 2, must_divide=True) if border else -(-n // 2)
             for n, border in zip(result, borders, strict=True)
         ]
         axis = max(range(len(result)), key=lambda i: (4 * shorter[i] >= result[i] > 1, result[i]))
@@ -398,7 +403,7 @@ def _cut(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int
     return tuple(result)
 
 
-def _divided(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
+def _divide_lengths(lengths: Sequence[int], borders: Sequence[int], most: int) -> tuple[int, ...]:
     """Return lengths of at most `most` elements in all, for the fewest equal parts."""
     halved = _cut(lengths, borders, most)
     for parts in range(-(-math.prod(lengths) // max(1, most)), _count(lengths, halved)):
@@ -431,7 +436,7 @@ def _count(shape: Sequence[int], file: Sequence[int]) -> int:
 
 
 class Aggregation:
-    """Who writes what of an array in boxes, in rounds, so that every file has one writer."""
+    """The parts of an array that each rank writes, in rounds, so that every file has one writer."""
 
     def __init__(
         self, shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int], item_bytes: int
@@ -439,7 +444,7 @@ class Aggregation:
         self._boxes = list(boxes)
         self.rounds: list[list[Box]] | None = None
         if not all(_is_whole(box, file, shape) for box in boxes):
-            self.rounds = _rounds(shape, self._boxes, _grown(file, shape, item_bytes))
+            self.rounds = _rounds(shape, self._boxes, _group_files(file, shape, item_bytes))
 
     def parts(self, values: np.ndarray, comm: Comm) -> Iterator[tuple[Box, np.ndarray]]:
         """Yield what this rank writes, whole files each, empty ones included. Collective."""
@@ -459,7 +464,7 @@ def _is_whole(box: Box, file: Sequence[int], shape: Sequence[int]) -> bool:
     )
 
 
-def _grown(file: Sequence[int], shape: Sequence[int], item_bytes: int) -> list[int]:
+def _group_files(file: Sequence[int], shape: Sequence[int], item_bytes: int) -> list[int]:
     """Return the shape of several files that travel together."""
     grown = list(file)
     for axis in reversed(range(len(grown))):
@@ -494,7 +499,7 @@ def _rounds(shape: Sequence[int], boxes: Sequence[Box], file: Sequence[int]) -> 
 
 
 def _common(count: int, size: int, axis: int, boxes: Sequence[Box]) -> np.ndarray:
-    """Return how many indices along an axis each row of files has in common with each box."""
+    """Return the number of indices along an axis that each row of files shares with each box."""
     low = size * np.arange(count)[:, None]
     start = np.array([box.start[axis] for box in boxes])
     stop = np.array([box.stop[axis] if box.size else box.start[axis] for box in boxes])

@@ -71,7 +71,7 @@ class Series:
         self._csv: tuple[_SealedLines, csv.DictWriter[str]] | None = None
         self._earlier: _Earlier | None = None
         self._replaces_last = self._is_closed = False
-        # What is known of the rows before, if they have been given columns more.
+        # The rows before, if columns have been added to them.
         self.rewritten: Seal | None = None
         if until is not None and self._path.exists():
             self._earlier = _rows_until(self._path, until, sealed)

@@ -72,9 +72,80 @@ def open_image(
     return Image(found, rule, comm)
 
 
+def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
+    """Return the rule for pores, or refuse the arguments."""
+    thresholds = {"pore_below": below, "pore_above": above}
+    limits = [name for name, value in thresholds.items() if value is not None]
+    for name in limits:
+        value = thresholds[name]
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise KeyedError(KeyName("image", name), f" is {value!r}; accepted: a finite number")
+    if below is not None and above is not None and not above < below:
+        raise KeyedError(
+            KeyName("image", "pore_above"),
+            f" is {above!r}; accepted: less than ",
+            KeyName("image", "pore_below"),
+            f", {below!r}, as what lies between is pore",
+        )
+    if pore is None:
+        return PoreRule((), above, below)
+    if limits:
+        raise KeyedError(
+            *keys_in_order("image", ["pore", *limits]), ": give values or thresholds, not both"
+        )
+    try:
+        values = tuple(operator.index(value) for value in (pore if np.iterable(pore) else (pore,)))
+    except TypeError:
+        values = ()
+    if not values:
+        raise KeyedError(
+            KeyName("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
+        )
+    return PoreRule(values)
+
+
+def _find(source: Any, options: dict[str, Any]) -> Source:
+    """Return the source of an image, opened with the options that were given."""
+    if isinstance(source, np.ndarray):
+        check_options("an array", options, ())
+        if isinstance(source, np.ma.MaskedArray):
+            raise KeyedError(
+                PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
+            )
+        return array_source(source)
+    if not isinstance(source, str | os.PathLike):
+        # Not the value itself, which may be a list of a whole image.
+        kind = type(source).__name__
+        raise KeyedError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
+    path = Path(source)
+    suffix, is_there = path.suffix.lower(), os.path.exists(path)  # which takes names of any length
+    if is_there and path.is_dir() and not (suffix in FORMATS and FORMATS[suffix].is_folder):
+        suffix, what = SLICES, "a folder of slices"
+    elif suffix in FORMATS:
+        what = f"a {suffix} file"
+    elif is_there or suffix:
+        accepted = ", ".join(one for one in FORMATS if one != SLICES)
+        raise KeyedError(
+            PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
+        )
+    else:
+        raise _missing_error(path)
+    image_format = FORMATS[suffix]
+    check_options(what, options, image_format.options)
+    if not is_there:
+        raise _missing_error(path)
+    if image_format.is_folder and not path.is_dir():
+        raise KeyedError(PATH, f": {path} is no folder")
+    if not (image_format.is_folder or path.is_file()):
+        # Of which opening alone may never end.
+        raise KeyedError(PATH, f": {path} is no file, but a device or the like")
+    with readable(PATH, f": {path}"):
+        return image_format.read(path, **options)
+
+
 @dataclass(frozen=True)
 class PoreRule:
-    """Which values are pore: some, or those between two thresholds; all but 0 if none is given."""
+    """The values that are pore: some, or all between two thresholds; by default all but 0."""
 
     values: tuple[int, ...] = ()
     above: float | None = None
@@ -85,16 +156,16 @@ class PoreRule:
         """Whether the caller has told which values are pore."""
         return self != PoreRule()
 
-    def text(self, found: float | None) -> str:
-        """Return which values are pore, for people; without a rule the only one `found` but 0."""
+    def text(self, pore_value: float | None) -> str:
+        """Return the values that are pore, for people; without a rule the only one but 0."""
         if self.values:
             listed = ", ".join(map(str, self.values))
             return f"value{'s' * (len(self.values) > 1)} {listed}"
         limits = {"above": self.above, "below": self.below}
-        given = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
-        if given:
-            return f"values {' and '.join(given)}"
-        return "all values but 0" if found is None else f"value {found:g}"
+        texts = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
+        if texts:
+            return f"values {' and '.join(texts)}"
+        return "all values but 0" if pore_value is None else f"value {pore_value:g}"
 
     def mark(self, values: np.ndarray, mask: np.ndarray) -> None:
         """Set a mask where values are pore."""
@@ -182,19 +253,19 @@ class Image:
         self._rule.mark(values, mask)
         if not is_told and mask.any():
             high = values.max()
-            one = high if high != 0 else values.min()
-            self._seen.add(one.item())
-            if np.count_nonzero(values == one) != np.count_nonzero(mask):
-                self._seen.add(values[mask & (values != one)][0].item())
+            pore_value = high if high != 0 else values.min()
+            self._seen.add(pore_value.item())
+            if np.count_nonzero(values == pore_value) != np.count_nonzero(mask):
+                self._seen.add(values[mask & (values != pore_value)][0].item())
 
     def check_values(self) -> None:
         """Refuse an image of several values but 0 without a rule for pores. Collective."""
         seen = self._all_seen()
         if len(seen) > 1:
-            one, other, *_ = sorted(seen)
+            low, high, *_ = sorted(seen)
             raise KeyedError(
                 PATH,
-                f": {self._source.name} has voxels of {one:g} and of {other:g}, not only of 0 and "
+                f": {self._source.name} has voxels of {low:g} and of {high:g}, not only of 0 and "
                 "of one other value, so say which are pore; accepted: ",
                 KeyName("image", "pore"),
                 ", one or several values, or a threshold, ",
@@ -204,7 +275,7 @@ class Image:
             )
 
     def pore_text(self) -> str:
-        """Return which values are pore, once the image has been read. Collective."""
+        """Return the values that are pore, once the image has been read. Collective."""
         seen = self._all_seen()
         if self._source.dtype.kind == "b" and not self._rule.is_given:
             return "value True"
@@ -296,47 +367,7 @@ class RawView:
         self._file.Read_all([values, values.size, self._element])
 
 
-def _find(source: Any, options: dict[str, Any]) -> Source:
-    """Return the source of an image, opened with the options that were given."""
-    if isinstance(source, np.ndarray):
-        if options:
-            check_options("an array", options, ())
-        if isinstance(source, np.ma.MaskedArray):
-            raise KeyedError(
-                PATH, " is a masked array; accepted: a plain one, such as its .filled(0)"
-            )
-        return array_source(source)
-    if not isinstance(source, str | os.PathLike):
-        # Not the value itself, which may be a list of a whole image.
-        kind = type(source).__name__
-        raise KeyedError(PATH, f" is of type {kind}; accepted: a path, or a NumPy array")
-    path = Path(source)
-    suffix, is_there = path.suffix.lower(), os.path.exists(path)  # which takes names of any length
-    if is_there and path.is_dir() and not (suffix in FORMATS and FORMATS[suffix].is_folder):
-        suffix, what = SLICES, "a folder of slices"
-    elif suffix in FORMATS:
-        what = f"a {suffix} file"
-    elif is_there or suffix:
-        accepted = ", ".join(one for one in FORMATS if one != SLICES)
-        raise KeyedError(
-            PATH, f": {path} has suffix {suffix!r}; accepted: {accepted}, or a folder of slices"
-        )
-    else:
-        raise _missing(path)
-    image_format = FORMATS[suffix]
-    check_options(what, options, image_format.options)
-    if not is_there:
-        raise _missing(path)
-    if image_format.is_folder and not path.is_dir():
-        raise KeyedError(PATH, f": {path} is no folder")
-    if not (image_format.is_folder or path.is_file()):
-        # Of which opening alone may never end.
-        raise KeyedError(PATH, f": {path} is no file, but a device or the like")
-    with readable(PATH, f": {path}"):
-        return image_format.read(path, **options)
-
-
-def _missing(path: Path) -> KeyedError:
+def _missing_error(path: Path) -> KeyedError:
     where = "" if path.is_absolute() else f" in the working directory, {os.getcwd()}"
     return KeyedError(PATH, f": {path} does not exist{where}")
 
@@ -354,35 +385,3 @@ def check_options(what: str, options: Iterable[str], accepted: Sequence[str]) ->
         f": remove {'them' if foreign[1:] else 'it'}, {reason}; accepted: ",
         *keys_in_order("image", ["pore", "pore_below", "pore_above", *accepted]),
     )
-
-
-def _pore_rule(pore: Any, below: Any, above: Any) -> PoreRule:
-    """Return which values are pore, or refuse the arguments."""
-    thresholds = {"pore_below": below, "pore_above": above}
-    limits = [name for name, value in thresholds.items() if value is not None]
-    for name in limits:
-        value = thresholds[name]
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            raise KeyedError(KeyName("image", name), f" is {value!r}; accepted: a finite number")
-    if below is not None and above is not None and not above < below:
-        raise KeyedError(
-            KeyName("image", "pore_above"),
-            f" is {above!r}; accepted: less than ",
-            KeyName("image", "pore_below"),
-            f", {below!r}, as what lies between is pore",
-        )
-    if pore is None:
-        return PoreRule((), above, below)
-    if limits:
-        raise KeyedError(
-            *keys_in_order("image", ["pore", *limits]), ": give values or thresholds, not both"
-        )
-    try:
-        values = tuple(operator.index(value) for value in (pore if np.iterable(pore) else (pore,)))
-    except TypeError:
-        values = ()
-    if not values:
-        raise KeyedError(
-            KeyName("image", "pore"), f" is {pore!r}; accepted: a whole number, or several"
-        )
-    return PoreRule(values)

@@ -102,17 +102,18 @@ class FieldStore:
         self._snapshots = 0
         self._names: set[str] = set()
         self._files = _WholeFiles(self.path)
-        # What rank 0 has made, by name: to open it again takes as long as to write a small array.
+        # Arrays that rank 0 has made, by name: opening one takes as long as writing a small array.
         self._group: Any = None
         self._arrays: dict[str, Any] = {}
         # The times of the snapshots that stay, where a store continues, and obstacles.
         self.times: list[float] = []
         self._later: list[Path] = []
         self._is_continued = False
-        # Of the arrays that this has made.
+        # Files that each time adds, of the arrays that this store has made.
         self.files_each_time = 0
-        # By array; and who writes what, which arrays of the same points and boxes have in common.
+        # By array.
         self._layouts: dict[str, StoredLayout] = {}
+        # The parts that each rank writes: arrays of the same points and boxes share them.
         self._aggregations: dict[str, Aggregation] = {}
         self._last_aggregation: tuple[Any, Aggregation] | None = None
         # Snapshots in a file, and their type, by array; and what this rank adds to each checksum.
@@ -131,7 +132,7 @@ class FieldStore:
             first = list(itertools.islice(fields, 1))
             self._is_continued = False
             self._go_on_with(first[0] if first else None)
-            fields = _let_go(first, fields)
+            fields = _yield_fields(first, fields)
         # Others may write only after the arrays have grown.
         self._on_first_rank(lambda: self._append_time(time))
         index = self._snapshots
@@ -143,7 +144,7 @@ class FieldStore:
                 self._create(field, snapshots=self._snapshots)
             self._write_box(field, (index,))
             del field
-        # What is described below is on the disk: not even a power cut leaves half a snapshot.
+        # Everything described below is on the disk: not even a power cut leaves half a snapshot.
         written = on_every_rank(self._comm, self.flush)
         own = on_every_rank(self._comm, lambda: self._checksum(written, index))
         is_first = self._comm is None or self._comm.rank == 0
@@ -286,7 +287,7 @@ class FieldStore:
             self._on_first_rank(lambda: self._shorten(self._snapshots))
 
     def _suits(self, field: Field) -> bool:
-        """Return whether an array that is there is of the points of a field."""
+        """Return whether the stored array has the points of this field."""
         array = self._arrays.get(field.name)
         if array is None:
             return True
@@ -353,14 +354,14 @@ class FieldStore:
         self._on_first_rank(lambda: self._create_array(field, snapshots, layout))
 
     def _boxes(self, field: Field) -> tuple[Box, ...]:
-        """Return the box of a field on each rank. Collective."""
+        """Return the boxes of all ranks of a field. Collective."""
         box = Box(field.offset, tuple(map(sum, zip(field.offset, field.data.shape, strict=True))))
         return (box,) if self._comm is None else tuple(self._comm.allgather(box))
 
     def _aggregation(
         self, field: Field, boxes: tuple[Box, ...], layout: StoredLayout
     ) -> Aggregation:
-        """Return who writes what of an array, the same for all of the same points and boxes."""
+        """Return the parts that each rank writes, alike for arrays of the same points and boxes."""
         key = field.shape, boxes, layout.file
         if self._last_aggregation is None or self._last_aggregation[0] != key:
             made = Aggregation(field.shape, boxes, layout.file, field.data.itemsize)
@@ -448,7 +449,7 @@ class FieldStore:
                 self._files.replace(f"{name}/{shard_name((*leading, *index))}", content.data)
 
     def _publish(self) -> None:
-        """Update the group's consolidated metadata, by which readers see only whole snapshots."""
+        """Update the group's consolidated metadata: readers then see only whole snapshots."""
 
         def consolidate() -> None:
             with warnings.catch_warnings():
@@ -459,7 +460,7 @@ class FieldStore:
         self._on_first_rank(consolidate)
 
     def _publish_lengths(self, snapshots: int) -> None:
-        """Do what `_publish` does, where nothing but the number of snapshots has changed."""
+        """Publish as `_publish` does, where nothing but the number of snapshots has changed."""
         group = json.loads((self.path / _DESCRIPTION).read_bytes())
         arrays = group["consolidated_metadata"]["metadata"]
         for name in ("time", *self._names):
@@ -491,7 +492,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(aside)
 
 
-def _let_go(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
+def _yield_fields(first: list[Field], rest: Iterator[Field]) -> Iterator[Field]:
     """Yield the fields of a list, then the rest, without keeping any."""
     while first:
         yield first.pop()

@@ -8,7 +8,7 @@ resumes one in its folder, and `trial_run.check_run` says what one would take.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# What draws the values of a simulation need not load what computes them.
+# Imported on demand: drawing the values of a simulation needs no module that computes them.
 _MODULE_OF = {
     "Interrupted": "slipstream.engine.processes",
     "Simulation": "slipstream.runs.simulation_base",

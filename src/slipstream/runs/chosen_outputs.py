@@ -38,8 +38,10 @@ from slipstream.runs.simulation_base import Simulation
 from slipstream.runs.time_loop import AtIntervals, AtTimes, Occasions, OutputTimes, occasions_of
 from slipstream.show.series_statistics import RunningAverage
 
-# Batches of an average where none are asked for; and samples in each where no end is known.
-_BATCHES, _USUAL_BATCH = 16, 50
+# Batches of an average where none are asked for.
+_BATCHES = 16
+# Samples in each batch where no end is known.
+_USUAL_BATCH = 50
 _NO_END = 1e30
 
 
@@ -66,17 +68,19 @@ class ChosenAverages(ChosenFields):
             raise InputError(f"{where}.since: is {self.start:g}; accepted: less than time.end")
         self.batch = settings.batch or self._usual_batch(end)
         shape = self._sampling.points.boxes[simulation.rank].shape
-        # By the names of averages, which are those of values but for the phase.
+        # By the names of averages: the names of values, and the phase.
         self._sums: dict[str, RunningAverage] = {}
         self._averaged: dict[str, PointValues] = {}
-        for name, one in self._values.items():
+        for name, point_values in self._values.items():
             for phase in range(settings.phases):
-                own, begin = self._name(name, phase), self._begin(phase)
-                self._averaged[own] = one
-                sums = RunningAverage((len(one.suffixes), *shape), self.batch, begin)
-                self._sums[own] = sums
+                array_name, begin = self._name(name, phase), self._begin(phase)
+                self._averaged[array_name] = point_values
+                sums = RunningAverage((len(point_values.suffixes), *shape), self.batch, begin)
+                self._sums[array_name] = sums
         # Mean squares within the planes of a profile, about their mean.
-        self._spread = {name: np.zeros_like(one.mean) for name, one in self._sums.items()}
+        self._spread = {
+            name: np.zeros_like(sums_of_name.mean) for name, sums_of_name in self._sums.items()
+        }
         self._is_profile = isinstance(self._sampling, ProfileSampling)
 
     def _name(self, name: str, phase: int) -> str:
@@ -135,7 +139,7 @@ class ChosenAverages(ChosenFields):
 
     @property
     def samples(self) -> int:
-        """How many samples there have been."""
+        """Number of samples so far."""
         first = itertools.islice(self._sums.values(), self.settings.phases)
         return sum(one.samples for one in first)
 
@@ -303,7 +307,10 @@ class ChosenOutputs:
         def made(kind: type[_Kind], **how: Any) -> list[_Kind]:
             tables = enumerate(getattr(output, kind.group, ()), 1)
             where = f"output.{kind.group}"
-            return [kind(simulation, one, f"{where}[{number}]", **how) for number, one in tables]
+            return [
+                kind(simulation, settings, f"{where}[{number}]", **how)
+                for number, settings in tables
+            ]
 
         fields, self.scalars = made(ChosenFields), made(ChosenScalars)
         averages = made(ChosenAverages, start=None if earlier is None else earlier.time)
@@ -316,17 +323,17 @@ class ChosenOutputs:
                 movie.restore(simulation.restored)
         # Averages whose sums are in a state in the folder of the resumed run.
         self._not_restored: list[ChosenAverages] = []
-        self._due = {one: OutputTimes(self._occasions(one)) for one in self._all}
+        self._due = {chosen: OutputTimes(self._occasions(chosen)) for chosen in self._all}
         self._warn_of_times_after(case.time.end)
         if case.fixed_step is not None:
             self.check_hits(simulation.time, case.time.end, case.fixed_step)
         self.with_diagnostics = [
-            one
-            for one in self.scalars
-            if one.settings.interval is None and one.settings.times is None
+            chosen
+            for chosen in self.scalars
+            if chosen.settings.interval is None and chosen.settings.times is None
         ]
         # All but movies have something to write of the last state.
-        self._of_files = [one for one in stored if one not in self.with_diagnostics]
+        self._of_files = [chosen for chosen in stored if chosen not in self.with_diagnostics]
         self._is_open = False
 
     @property
@@ -395,16 +402,18 @@ class ChosenOutputs:
             yield from one.checkpoint()
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
-        """Refuse steps of one size that miss a time at which something is to be written."""
+        """Refuse steps of one size that miss a time of output."""
         for one, due in self._due.items():
             key = "interval" if getattr(one.settings, "times", None) is None else "times"
             due.occasions.check_hits(f"{one.where}.{key}", start, end, step_size)
 
     def _warn_of_times_after(self, end: float) -> None:
-        for one in self._all:
-            late = [f"{t:g}" for t in getattr(one.settings, "times", None) or () if t > end]
+        for chosen in self._all:
+            late = [f"{t:g}" for t in getattr(chosen.settings, "times", None) or () if t > end]
             if late:
-                text = f"{one.where}.times: not written, as time.end is {end:g}: {', '.join(late)}"
+                text = (
+                    f"{chosen.where}.times: not written, as time.end is {end:g}: {', '.join(late)}"
+                )
                 self._simulation.warn([text])
 
     def check_columns(self, names: Mapping[str, Any]) -> None:
@@ -435,7 +444,7 @@ class ChosenOutputs:
                     self._go_on_with(output, self._state_at(folder.parent))
                     occasions = self._due[output].occasions
                     occasions.resume_at(simulation.time, output.last, occasions)
-                # What was written is of the end of a segment.
+                # The output belongs to the end of a segment.
                 if output.find(folder, kept):
                     output.replace_last()
                 continue
@@ -477,10 +486,10 @@ class ChosenOutputs:
 
     def record_last(self, folder: Path, step_size: float) -> None:
         """Write the last state to output that recurs, or is due at the end. Collective."""
-        for one in self._of_files:
-            due = self._due[one]
+        for chosen in self._of_files:
+            due = self._due[chosen]
             if not isinstance(due.occasions, AtTimes) and due.last != self._simulation.time:
-                self._write(one, folder, step_size)
+                self._write(chosen, folder, step_size)
 
     def _write(self, output: Chosen, folder: Path, step_size: float) -> None:
         if isinstance(output, ChosenAverages) and not output.samples:
@@ -505,12 +514,14 @@ class ChosenOutputs:
     def drawn(self, series: Series) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         """Return times, values and label of all scalars, by column, for pictures. On rank 0."""
         curves = {}
-        for one in self.scalars:
-            own = series if one in self.with_diagnostics else one.series
-            columns = {} if own is None else own.read(("time", *one.columns))
-            for name in one.columns:
+        for scalars in self.scalars:
+            column_series = series if scalars in self.with_diagnostics else scalars.series
+            columns = (
+                {} if column_series is None else column_series.read(("time", *scalars.columns))
+            )
+            for name in scalars.columns:
                 if name in columns:
-                    curves[name] = columns["time"], columns[name], one.labels[name]
+                    curves[name] = columns["time"], columns[name], scalars.labels[name]
         return curves
 
     def drawn_densities(self) -> dict[str, DrawnDensity]:

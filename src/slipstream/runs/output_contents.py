@@ -95,7 +95,7 @@ class Chosen(ABC):
 
 
 def _is_known(name: str, kept: KeptOutput) -> bool:
-    """Return whether a state knows of a file or a folder, and it is as it was then."""
+    """Return whether a state knows of a file or a folder that is unchanged since."""
     return kept.goes_on(name) and (kept.seals is None or name in kept.seals)
 
 
@@ -370,7 +370,7 @@ class ChosenMovie(Chosen):
         # Whether an earlier segment has made a movie, which stays.
         self.goes_on = False
         self._movie: Movie | None = None
-        # Of the segments before: the first and the last value, and the map.
+        # From the segments before: the first and the last value, and the map.
         self._scale_before: tuple[float, float, str] | None = None
 
     def open(self, folder: Path) -> None:
@@ -394,7 +394,7 @@ class ChosenMovie(Chosen):
             )
 
     def _plane(self) -> FieldPlane:
-        """Return where the points of the plane are."""
+        """Return the plane of the points, without values."""
         points, unit = self._sampling.points, self._values.unit
         row, column = points.dims
         axis, position = next(iter(points.attributes.items()))

@@ -41,6 +41,13 @@ from slipstream.files.foreign_files import content_of
 from slipstream.files.zarr_store import FieldStore
 from slipstream.runs.simulation_base import Simulation
 
+# Elements of an attribute in HDF5.
+_LONGEST_ATTRIBUTE = 4096
+# Bytes of the list of VTK files, at most.
+_MOST_COLLECTION = 1 << 26
+# Snapshots of small arrays in one chunk, at most.
+_TIMES_TOGETHER = 256
+
 
 @dataclass(frozen=True)
 class SampledPoints:
@@ -128,7 +135,7 @@ class Region:
         )
 
     def section(self, box: Box) -> tuple[Box, tuple[slice, ...]]:
-        """Return which part of the region a box of points has, and where in the box this is."""
+        """Return the part of the region that a box of points has, and its indices in the box."""
         start, stop, slices = [], [], []
         for points, low, high in zip(self.ranges, box.start, box.stop, strict=True):
             first = min(max(0, -((points.start - low) // points.step)), len(points))
@@ -166,7 +173,7 @@ def _within(layout: Layout, axis: str, ends: Sequence[float], key: str) -> range
 
 
 class _Sampling:
-    """Takes the values at some points from all of this rank's."""
+    """The values at some points, from all values of this rank."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -174,7 +181,7 @@ class _Sampling:
         self._box = self.layout.boxes[simulation.rank]
 
     def chunk_box(self, values: Any, plane: int) -> Box:
-        """Return which points a chunk of values is of."""
+        """Return the box of a chunk of values."""
         low = self._box.start[0] + plane
         return self._box.with_range(0, low, low + values.shape[1])
 
@@ -187,24 +194,24 @@ class RegionSampling(_Sampling):
         self.region = region
         sections = [region.section(box)[0] for box in self.layout.boxes]
         self._own = sections[simulation.rank]
-        kept = [place for place, axis in enumerate(AXES) if axis not in region.fixed]
+        kept = [axis_index for axis_index, axis in enumerate(AXES) if axis not in region.fixed]
         self._kept = kept
         lines = region.coordinates
 
         def of_kept(values: Sequence[int]) -> tuple[int, ...]:
-            return tuple(values[place] for place in kept)
+            return tuple(values[axis_index] for axis_index in kept)
 
         boxes = [
-            Box(of_kept(one.start), of_kept(one.stop))
-            if one.size
+            Box(of_kept(section.start), of_kept(section.stop))
+            if section.size
             else Box((0,) * len(kept), (0,) * len(kept))
-            for one in sections
+            for section in sections
         ]
         self.points = SampledPoints(
-            dims=tuple(AXES[place] for place in kept),
+            dims=tuple(AXES[axis_index] for axis_index in kept),
             shape=of_kept(region.shape),
             boxes=tuple(boxes),
-            coordinates={AXES[place]: lines[AXES[place]] for place in kept},
+            coordinates={AXES[axis_index]: lines[AXES[axis_index]] for axis_index in kept},
             coordinate_unit=self.layout.unit,
             origin=region.origin,
             spacing=region.spacing,
@@ -261,10 +268,10 @@ class PlaceSampling(_Sampling):
             parts[plane] = interpolated(chunk, self._places, self.layout, box)
 
         values.each_chunk(keep, components)
-        own = np.zeros((len(self._places), len(values.suffixes[components])))
+        own_values = np.zeros((len(self._places), len(values.suffixes[components])))
         for plane in sorted(parts):
-            own += parts[plane]
-        total = sum_over_ranks(self.simulation.comm, own).T
+            own_values += parts[plane]
+        total = sum_over_ranks(self.simulation.comm, own_values).T
         part = total if self.simulation.rank == 0 else total[:, :0]
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(part, dtype)
@@ -301,19 +308,12 @@ class ProfileSampling(_Sampling):
 
         values.each_chunk(keep, components)
         count = len(values.suffixes[components])
-        own = np.zeros((2 * count, *self.points.shape))
+        own_sums = np.zeros((2 * count, *self.points.shape))
         for _, (start, sums) in sorted(parts.items()):
-            own[:, start : start + sums.shape[1]] += sums
-        total = sum_over_ranks(self.simulation.comm, own)
+            own_sums[:, start : start + sums.shape[1]] += sums
+        total = sum_over_ranks(self.simulation.comm, own_sums)
         means = total * (self.points.shape[0] / float(np.prod(self.layout.shape)))
         return means if self.simulation.rank == 0 else means[:, :0]
-
-
-# Elements of an attribute in HDF5.
-_LONGEST_ATTRIBUTE = 4096
-_MOST_COLLECTION = 1 << 26
-# Snapshots of small arrays in one chunk, at most.
-_TIMES_TOGETHER = 256
 
 
 @dataclass(frozen=True)
@@ -494,7 +494,7 @@ class _FileForEach(SnapshotFiles):
 
     @abstractmethod
     def _stored(self) -> Iterator[float | None]:
-        """Yield the time of each snapshot that is there; None if it cannot be read."""
+        """Yield the time of each stored snapshot; None if it cannot be read."""
 
     def go_on(self) -> None:
         def remove() -> None:
@@ -645,6 +645,6 @@ SNAPSHOTS: dict[str, type[SnapshotFiles]] = {
 
 
 def _groups(array: SampledArray) -> list[slice]:
-    """Return which components are made together: no more than those of a vector."""
+    """Return the components that are made together: at most a vector's."""
     count = len(array.suffixes)
     return [slice(low, min(low + 3, count)) for low in range(0, count, 3)]

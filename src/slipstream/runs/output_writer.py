@@ -53,11 +53,13 @@ from slipstream.runs.simulation_base import Simulation
 from slipstream.runs.time_loop import AtIntervals, OutputTimes, check_finite
 from slipstream.show.field_planes import FieldPlane, compose_plane, gather_plane
 
-# What of the host's free memory may wait to be written.
+# The share of the host's free memory that may wait to be written.
 _SHARE = 0.25
 # Seconds after which Python lets the other thread continue. By default steps would wait for 5 ms
 # whenever they have something to submit while files are written.
 _TURN = 2e-4
+# The warning starts here: quotas of file systems are about as large, and copying takes hours.
+MANY_FILES = 100_000
 
 
 def _nothing() -> None:
@@ -88,7 +90,7 @@ class WriteQueue:
         fields: Iterable[Field] = (),
         then: Callable[[], None] = _nothing,
     ) -> Future[None]:
-        """Let a function write fields, which are made here one by one; return what waits for it.
+        """Write fields, which are made here one by one, by a function; return its future.
 
         Their memory must not be used for anything else later. Where it is done, `then` is called by
         the thread that calls this: now, or in a later call.
@@ -155,7 +157,7 @@ class WriteQueue:
             if self._failure is None:
                 function(fields)
         except BaseException as failure:
-            # What failed where fields are made is raised there.
+            # Errors in making fields are raised there.
             if failure is not fields.failure:
                 self._failure = failure
         finally:
@@ -220,10 +222,6 @@ class _HandedFields(Iterator[Field]):
         self._changed.notify_all()
 
 
-# The warning starts here: quotas of file systems are about as large, and copying takes hours.
-MANY_FILES = 100_000
-
-
 class OutputWriter:
     """Writes what the case of a simulation asks for. Its methods are collective.
 
@@ -241,7 +239,7 @@ class OutputWriter:
         self._simulation = simulation
         self._output, self._folder = output, output.path
         self._is_first = simulation.rank == 0
-        # What users choose: judged before the folder is touched.
+        # The output that users choose is checked before the folder is touched.
         self.chosen = chosen or ChosenOutputs(simulation, earlier)
         self.labels = simulation.labels() | self.chosen.labels()
         self.choice = simulation.pictures()
@@ -253,7 +251,7 @@ class OutputWriter:
         self.planes: list[FieldPlane] = []
         # The step of the last state that has been written.
         self.last_state: int | None = None
-        # By kind of output, the most seconds until it was written.
+        # The most seconds until an output was written, by kind.
         self.slowest_writes: dict[str, float] = {}
         # Called by all ranks, with its step and time, when all up to a state is on the disk, the
         # state too if states are written.
@@ -270,7 +268,7 @@ class OutputWriter:
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self._asked = [kind for kind in STATISTICS if case.output.interval(kind) is not None]
-        # Which all ranks write, each its part.
+        # All ranks write these, each its part.
         self._paths = case.path_kinds
         self._shared = [FIELDS_NAME, *(f"{kind}.zarr" for kind in self._paths)]
         start = simulation.time if earlier is None else earlier.time
@@ -367,7 +365,7 @@ class OutputWriter:
         return self._simulation.case
 
     def check_hits(self, start: float, end: float, step_size: float) -> None:
-        """Refuse steps of one size that miss a time at which something is to be written."""
+        """Refuse steps of one size that miss a time of output."""
         self.chosen.check_hits(start, end, step_size)
 
     def is_due(self) -> bool:
@@ -474,7 +472,7 @@ class OutputWriter:
         return self._folder / OUTPUTS_NAME
 
     def _writers(self, step_size: float) -> dict[str, Callable[[], None]]:
-        """Return what writes each kind of output, in the order in which it is written."""
+        """Return the function that writes each kind of output, in order of writing."""
         return {
             "diagnostics": lambda: self._write_diagnostics(step_size),
             "spectra": self._write_spectra,
@@ -626,11 +624,13 @@ class OutputWriter:
     def _seals(self, series_seals: dict[str, Seal]) -> dict[str, Seal]:
         """Return the seals of all output of the run. Collective; of use on rank 0."""
         # Output that this segment does not write is as it was.
-        found = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
-        found |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
-        own = {store.path.name: store.seal() for store in self._stores.values()}
-        own = {name: seal for name, seal in own.items() if name in found or seal.snapshots}
-        return found | own | series_seals
+        seals = {k: v for k, v in (self._kept.seals or {}).items() if self._kept.goes_on(k)}
+        seals |= {f"{OUTPUTS_NAME}/{name}": seal for name, seal in self.chosen.seals().items()}
+        of_stores = {store.path.name: store.seal() for store in self._stores.values()}
+        of_stores = {
+            name: seal for name, seal in of_stores.items() if name in seals or seal.snapshots
+        }
+        return seals | of_stores | series_seals
 
     def _flush(self) -> None:
         """Flush written output to the disk: no state is to be later than its series."""
@@ -678,11 +678,11 @@ class OutputWriter:
 
 
 def counts_until(case: Case, length: float) -> dict[str, int]:
-    """Return how many of each kind of output are written in a run of this length."""
+    """Return the number of outputs of each kind in a run of this length."""
     output, counts = case.output, {}
     for kind in ("diagnostics", "spectra", "checkpoint", *STATISTICS, "fields", *case.path_kinds):
         interval = case.interval(kind)
-        counts[kind] = _how_often(interval, length)
+        counts[kind] = _count_times(interval, length)
         if interval is None and kind in ("spectra", *STATISTICS):
             counts[kind] = 0
     if not output.checkpoint:
@@ -690,13 +690,13 @@ def counts_until(case: Case, length: float) -> dict[str, int]:
     chosen = [*output.fields, *output.scalars, *getattr(output, "densities", ())]
     intervals = [getattr(one, "interval", None) for one in chosen]
     times = [len(getattr(one, "times", None) or ()) for one in chosen]
-    own = [_how_often(one, length) for one in intervals if one is not None]
+    own = [_count_times(one, length) for one in intervals if one is not None]
     counts[OUTPUTS_NAME] = max([*own, *times, 1]) if chosen else 0
     return counts
 
 
-def _how_often(interval: float | None, length: float) -> int:
-    """Return how often something is written: at the start, at intervals, and at the end."""
+def _count_times(interval: float | None, length: float) -> int:
+    """Return the number of times of output: at the start, at intervals, and at the end."""
     if interval is None:
         return 1
     whole = math.floor(length / interval * (1 + 1e-12) + 1e-9)
@@ -704,7 +704,7 @@ def _how_often(interval: float | None, length: float) -> int:
 
 
 def files_warning(files: int) -> str:
-    """Return the warning about a run that makes so many files; an empty one about few files."""
+    """Return the warning about the number of a run's files; an empty one if they are few."""
     if files <= MANY_FILES:
         return ""
     return (

@@ -36,11 +36,19 @@ _CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
 _CONVERTING = ("equation.model", "scalars", "scalars.name")
 # Times that are the same but for rounding, in steps.
 _SAME = 1e-9
+# By how much diagnostics may differ for rounding alone, as a share of their largest value.
+_ROUNDING = {"float64": 1e-9}
+# The same for all other precisions.
+_ROUNDING_OF_OTHERS = 1e-4
+# The factor by which differences may grow from one row to the next, as they do in turbulence.
+_GROWTH = 1e3
+# Differences from which on flows are different ones with the same statistics.
+_LOST = 1e-3
 
 
 @dataclass(frozen=True)
 class StepTable:
-    """The steps of a run, as ``steps.csv`` has them: a row for some of one size."""
+    """The steps of a run, from ``steps.csv``: a row for some of one size."""
 
     step: np.ndarray
     time: np.ndarray
@@ -54,17 +62,17 @@ class StepTable:
         columns, _ = folder.series(STEPS_NAME)
         try:
             names = ("step", "time", "step_size", "digest", "set")
-            found = cls(*(columns[name] for name in names))
+            table = cls(*(columns[name] for name in names))
         except KeyError:
-            found = None
-        if found is None or not len(found.step):
+            table = None
+        if table is None or not len(table.step):
             raise InputError(
                 f"{folder.path}: has no {STEPS_NAME}, which earlier versions did not write; without"
                 " the steps of the run, a state that was not stored cannot be computed again"
             )
-        if not (np.diff(found.step) > 0).all() or not (np.diff(found.time) > 0).all():
+        if not (np.diff(table.step) > 0).all() or not (np.diff(table.time) > 0).all():
             raise InputError(f"{folder.path / STEPS_NAME}: its steps are not in order")
-        return found
+        return table
 
     @property
     def digests(self) -> dict[int, int]:
@@ -73,7 +81,7 @@ class StepTable:
         return dict(zip(self.step[known].tolist(), self.digest[known].astype(int), strict=True))
 
     def size_after(self, step: int) -> float:
-        """Return the size of the step that leads on from a step."""
+        """Return the size of the step after this one."""
         return float(self.size[np.searchsorted(self.step, step, side="right")])
 
     def step_at(self, time: float, at_once: int) -> tuple[int, float]:
@@ -129,7 +137,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether a state has its recorded digest: its step, and that of the digest before."""
+    """Whether a state has its recorded digest: its step, and the step of the digest before."""
 
     before: int
     step: int
@@ -138,18 +146,18 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """How a state that a run has had is computed again.
+    """The plan that computes an earlier state of a run again.
 
     Attributes
     ----------
     folder : pathlib.Path
-        Of the run.
+        The folder of the run.
     origin : Origin
         From where: `origin.step`, `origin.time`, and `origin.path`, None for the initial state.
     step : int
         The last whole step.
     time : float or None
-        The time to reach from there by a shorter step; None if it is that of the step.
+        The time to reach from there by a shorter step; None if the step ends there.
     steps : int
         Number of steps to take.
     seconds : float
@@ -168,19 +176,19 @@ class Recomputation:
     @property
     def digests(self) -> dict[int, int]:
         """The recorded digests to compare with, by step."""
-        found = self.table.digests
+        digests = self.table.digests
         if self.origin.is_converted:
-            found.pop(self.origin.step, None)
-        return found
+            digests.pop(self.origin.step, None)
+        return digests
 
     def text(self) -> str:
-        """Return what it takes, for people."""
+        """Return the steps and seconds of the computation, for people."""
         about = "" if math.isnan(self.seconds) else f": about {duration(self.seconds)}"
         how = ", by the record of the run" if about else ""
         return f"{counted(self.steps, 'step')} from {self.origin.text()}{about}{how}"
 
     def overrides(self) -> list[str]:
-        """Return what to change of the case of the origin, each ``section.key=value``."""
+        """Return the changes to the case of the origin, each ``section.key=value``."""
         if self.origin.path is None:
             return []
         return [f"initial.restart={toml_value(str(self.origin.path))}"]
@@ -191,7 +199,7 @@ class Recomputation:
         return parse_case_of_run(self.origin.case, [*self.overrides(), *settings], source)
 
     def walk(self, simulation: Simulation) -> Iterator[None]:
-        """Advance a simulation that is prepared at the origin; stop at each step, and at first.
+        """Advance a simulation that is prepared at the origin; stop after every step, and at first.
 
         Collective.
         """
@@ -224,11 +232,11 @@ class Recomputation:
         """
         recorded, before = self.digests, self.origin.step
         for _ in self.walk(simulation):
-            step, found = simulation.step, None
+            step, comparison = simulation.step, None
             if step in recorded and is_wanted():
-                found = Comparison(before, step, simulation.digest() == recorded[step])
+                comparison = Comparison(before, step, simulation.digest() == recorded[step])
                 before = step
-            yield found
+            yield comparison
 
 
 def recomputation(
@@ -237,12 +245,12 @@ def recomputation(
     time: float | None = None,
     step: int | None = None,
 ) -> Recomputation:
-    """Return how the state of a run at a time, or after a step, is computed again; only reads.
+    """Return the plan that computes a state of a run again, by time or step; only reads.
 
     Parameters
     ----------
     folder : RunFolder
-        Of the run, which may be under way.
+        The folder of the run, which may be under way.
     time, step : float, int
         One of them. A time between two steps is reached by a shorter step.
 
@@ -274,7 +282,7 @@ def recomputation(
 
 
 class History:
-    """What a run's folder says of its steps, settings and states."""
+    """The steps, settings and states of a run, by its folder."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -295,21 +303,26 @@ class History:
     @property
     def origins(self) -> list[Origin]:
         """From where states can be computed, the earliest first."""
-        first, found = self.segments[0], []
-        begins = {one.from_step: one.case for one in self.segments}
+        first, origins = self.segments[0], []
+        begins = {segment.from_step: segment.case for segment in self.segments}
         if first.from_step == self.table.step[0] and not self.table.is_set[0] > 0:
-            found.append(Origin(first.from_step, first.from_time, None, first.case))
+            origins.append(Origin(first.from_step, first.from_time, None, first.case))
         for path, said in self._folder.manifests():
-            place = self._folder.path / CHECKPOINTS_NAME / path.name
+            state_path = self._folder.path / CHECKPOINTS_NAME / path.name
             case = begins.get(said.step, said.case)
-            is_converted = any(map(_converts, _changed(_flat(said.case), _flat(case))))
-            found.append(Origin(said.step, said.time, place, case, is_converted))
-        return sorted(found, key=lambda one: (one.step, one.path is not None))
+            is_converted = any(
+                map(
+                    _is_converted_by,
+                    _changed_keys(_flatten_tables(said.case), _flatten_tables(case)),
+                )
+            )
+            origins.append(Origin(said.step, said.time, state_path, case, is_converted))
+        return sorted(origins, key=lambda origin: (origin.step, origin.path is not None))
 
     def plan(
         self, step: int, time: float | None = None, wanted: Origin | None = None
     ) -> Recomputation:
-        """Return how the state after a step, or at a time after it, is computed again.
+        """Return the plan that computes the state after a step, or at a time after it.
 
         It begins at the nearest origin that leads there, or at the requested one.
         """
@@ -359,23 +372,27 @@ class History:
         self, origin: Origin, end: int
     ) -> tuple[tuple[tuple[int, Mapping[str, Any]], ...], str]:
         """Return the changes of settings after an origin, or what cannot be changed."""
-        found: list[tuple[int, dict[str, Any]]] = []
-        now = _flat(origin.case)
+        changes: list[tuple[int, dict[str, Any]]] = []
+        now = _flatten_tables(origin.case)
         for number, segment in enumerate(self.segments):
-            until = [one.from_step for one in self.segments[number + 1 :]][:1] or [end]
+            until = [later.from_step for later in self.segments[number + 1 :]][:1] or [end]
             if until[0] <= origin.step:
                 continue
             if origin.step < segment.from_step < end:
-                found.append((segment.from_step, _changed(now, _flat(segment.case))))
-                now = _flat(segment.case)
+                changes.append(
+                    (segment.from_step, _changed_keys(now, _flatten_tables(segment.case)))
+                )
+                now = _flatten_tables(segment.case)
             for change in segment.changes:
                 is_after = origin.step <= change.step < min(end, until[0])
                 if is_after and now.get(change.key) != change.after:
-                    found.append((change.step, {change.key: change.after}))
+                    changes.append((change.step, {change.key: change.after}))
                     now[change.key] = change.after
         kept = []
-        for step, keys in found:
-            here = {key: one for key, one in keys.items() if key.partition(".")[0] not in _AROUND}
+        for step, keys in changes:
+            here = {
+                key: value for key, value in keys.items() if key.partition(".")[0] not in _AROUND
+            }
             other = [key for key in here if key.partition(".")[0] not in _CHANGEABLE]
             if other:
                 return (), f"the run continued with another {other[0]} at step {step}"
@@ -396,7 +413,7 @@ class History:
         return total
 
     def segment_at(self, step: int) -> Segment:
-        """Return the segment that took the step that leads to a step."""
+        """Return the segment that took this step."""
         before = [one for one in self.segments if one.from_step < step]
         return before[-1] if before else self.segments[0]
 
@@ -407,17 +424,17 @@ def _tables(text: str) -> dict[str, Any]:
     return {}
 
 
-def _flat(text: str) -> dict[str, Any]:
+def _flatten_tables(text: str) -> dict[str, Any]:
     """Return the keys of a case and their values."""
     return {key: values[1] for key, values in table_differences({}, _tables(text)).items()}
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     keys = dict.fromkeys([*before, *now])
     return {key: now.get(key) for key in keys if before.get(key) != now.get(key)}
 
 
-def _converts(key: str) -> bool:
+def _is_converted_by(key: str) -> bool:
     """Return whether a state has other numbers if it is read with another value of a key."""
     return key in _CONVERTING or key.partition(".")[0] not in (*_AROUND, *_CHANGEABLE)
 
@@ -430,12 +447,12 @@ def compare_digests(
     What is returned is for people, and empty if all digests on the way are those of the run.
     """
     text = ""
-    for found in plan.compared(simulation):
-        if found is not None and not found.is_same and not text:
+    for comparison in plan.compared(simulation):
+        if comparison is not None and not comparison.is_same and not text:
             text = f"{plan.origin.text()}: is not as the run had it, by its digest"
-            if found.step > plan.origin.step:
-                text = f"the digest deviates from that of the run between steps {found.before} and"
-                text += f" {found.step}"
+            if comparison.step > plan.origin.step:
+                text = "the digest deviates from the record of the run between steps"
+                text += f" {comparison.before} and {comparison.step}"
         after_step()
     return text
 
@@ -455,14 +472,6 @@ def recomputed(
     if deviation:
         tell(f"warning: {deviation}")
     return simulation
-
-
-# By how much diagnostics may differ for rounding alone, as a share of their largest value; and how
-# many times as much from one row to the next, as small differences grow in turbulence.
-_ROUNDING = {"float64": 1e-9}
-_ROUNDING_OF_OTHERS, _GROWTH = 1e-4, 1e3
-# From here on flows are different ones with the same statistics.
-_LOST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -490,7 +499,7 @@ def verify_run(
     Parameters
     ----------
     folder : pathlib.Path
-        Of the run, which may be under way.
+        The folder of the run, which may be under way.
     since, until : float, optional
         Between which times: from the last state at or before `since` (default: the first that is
         left before the last digest, else the initial state) to the last digest until then
@@ -498,9 +507,9 @@ def verify_run(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     device : str
-        What computes.
+        The device that computes.
     settings : sequence of str
-        What to change of the case, each ``section.key=value``, such as ``run.transport``.
+        Changes to the case, each ``section.key=value``, such as ``run.transport``.
     tell : callable, optional
         Gets a line before each part, on the first rank.
 
@@ -531,7 +540,7 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
     history = History(folder)
     table, digests = history.table, sorted(history.table.digests)
     if not digests:
-        raise InputError(f"{folder.path}: has no digests (output.digest_steps)")
+        raise InputError(f"{folder.path}: has no digests; use output.digest_steps in the run")
     begin, end = float(table.time[0]), float(table.time[-1])
     first = None
     if since is not None:
@@ -539,16 +548,21 @@ def _parts(folder: RunFolder, since: float | None, until: float | None) -> list[
     last = digests[-1]
     if until is not None:
         asked = table.step_at(min(until, end), history.steps_at_once)[0]
-        last = max((one for one in digests if one <= asked), default=digests[0])
-    origins = {one.step: one for one in history.origins if one.step <= last}
+        last = max((step for step in digests if step <= asked), default=digests[0])
+    origins = {origin.step: origin for origin in history.origins if origin.step <= last}
     if first is None:
-        states = [step for step, one in origins.items() if one.path is not None and step < last]
+        states = [
+            step for step, origin in origins.items() if origin.path is not None and step < last
+        ]
         first = min(states, default=min(origins, default=0))
-    begins = max((one for one in origins if one <= first), default=None)
+    begins = max((step for step in origins if step <= first), default=None)
     if begins is None:
-        raise InputError(f"{folder.path}: no state before step {first} is left")
+        raise InputError(
+            f"{folder.path}: no state before step {first} is left; use a later time, or"
+            " output.keep_checkpoints in the run"
+        )
     chosen = [origins[step] for step in sorted(origins) if step >= begins]
-    ends = [*(one.step for one in chosen[1:]), last]
+    ends = [*(origin.step for origin in chosen[1:]), last]
     return [_part(history, *pair) for pair in zip(chosen, ends, strict=True)]
 
 
@@ -596,7 +610,7 @@ def _verdict(
                         verdict,
                         digests=compared,
                         deviates=(digest.before, digest.step),
-                        others=_other_software(part.segments),
+                        other_software=_other_software(part.segments),
                     )
                 rows.is_needed = True
             if rows is not None and rows.deviates():
@@ -627,15 +641,15 @@ class _Rows:
     def deviates(self) -> bool:
         """Return whether the present state does, if there is a row of it. Collective."""
         simulation = self._simulation
-        place = self._places.get(simulation.step)
-        if place is None or not self._names:
+        row = self._places.get(simulation.step)
+        if row is None or not self._names:
             return False
         now, largest = simulation.diagnostics(), 0.0
         for name in self._names:
             column = self._series[name]
             scale = float(np.nanmax(np.abs(column), initial=0.0))
-            if name in now and scale and math.isfinite(column[place]):
-                difference = abs(now[name] - float(column[place])) / scale
+            if name in now and scale and math.isfinite(column[row]):
+                difference = abs(now[name] - float(column[row])) / scale
                 largest = max(largest, difference if math.isfinite(difference) else math.inf)
         self._rows, self._largest = self._rows + 1, max(self._largest, largest)
         if largest > self._most:
@@ -672,13 +686,13 @@ def _processor(device: str) -> str:
 
 
 def _other_software(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Return what may have changed the bits, apart from a defect."""
-    found: dict[str, None] = {}
+    """Return the changes of software that may have changed the bits, without a defect."""
+    differences: dict[str, None] = {}
     for segment in segments:
         for name, there, here in (
             ("compiler", segment.compiler, compiler_name()),
             ("MPI", segment.mpi, mpi_library() if segment.mpi else ""),
         ):
             if there != here:
-                found[f"{name}: {there} then, {here or 'none'} now"] = None
-    return tuple(found)
+                differences[f"{name}: {there} then, {here or 'none'} now"] = None
+    return tuple(differences)

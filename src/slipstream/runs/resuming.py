@@ -50,7 +50,7 @@ _MOST_DIFFERENCES = 8
 
 
 def output_mark(folder: str | Path) -> tuple[int, str] | None:
-    """Return what tells a folder with its last state from all others; None without a state."""
+    """Return the mark of a folder with its last state, unlike all others; None without a state."""
     with contextlib.suppress(InputError):
         entered = RunFolder(folder)
         inode = os.stat(entered.path).st_ino
@@ -59,7 +59,7 @@ def output_mark(folder: str | Path) -> tuple[int, str] | None:
 
 
 def earlier_in(claimed: OutputFolder, case: Case) -> EarlierSegments:
-    """Return what a simulation continues with that has written into a folder before."""
+    """Return the part of a run that is done, for a simulation that wrote into the folder before."""
     path, said = next(claimed.manifests())
     kept = claimed.kept_output(said.seals, claimed.recorded())
     warnings = [
@@ -89,7 +89,7 @@ def case_to_resume(
     folder : str or pathlib.Path
         The output folder of the run.
     settings : sequence of str
-        What to change of its case, each ``section.key=value``.
+        Changes to its case, each ``section.key=value``.
     case : Case, optional
         Instead of the run's own.
     from_state : bool
@@ -103,7 +103,7 @@ def case_to_resume(
     AtItsEnd
         If there is nothing left to do.
     """
-    with _in_terms_of_runs():
+    with _explain_errors():
         entered = RunFolder(folder, for_writing=True)
         _check_writable(entered)
         reading = _Reading(entered, settings, case, from_state)
@@ -131,7 +131,7 @@ def resume_run(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work, any number of them.
     device : str or Device
-        What computes; "auto" leaves it to the case's ``run.device``.
+        The device that computes; "auto" leaves it to the case's ``run.device``.
     console, options
         See `slipstream.runs.run_case`.
 
@@ -146,18 +146,18 @@ def resume_run(
     """
     comm = own(comm, "resume")
     path = Path(folder)
-    with _in_terms_of_runs(), together(comm), claim_run(path, comm, _check_writable) as claimed:
+    with _explain_errors(), together(comm), claim_run(path, comm, _check_writable) as claimed:
         # Another segment may have come and gone since anybody looked.
-        _on_first_rank_or_end(comm, claimed, settings, case, from_state, None)
+        _read_on_first_rank(comm, claimed, settings, case, from_state, None)
         state = open_checkpoint(claimed.name, comm)
-        case, earlier = _on_first_rank_or_end(comm, claimed, settings, case, from_state, state)
+        case, earlier = _read_on_first_rank(comm, claimed, settings, case, from_state, state)
         simulation = make_simulation(case, comm, device)
         simulation.resumed = state
         options = replace(options or RunOptions(), settings=settings)
         run_case(simulation, claimed, console, options=options, earlier=earlier)
 
 
-def _on_first_rank_or_end(
+def _read_on_first_rank(
     comm: Comm,
     claimed: OutputFolder,
     settings: Sequence[str],
@@ -175,10 +175,10 @@ def _on_first_rank_or_end(
         except AtItsEnd as end:
             return end.text()  # ranks share no such errors
 
-    found = on_first_rank(comm, read)
-    if isinstance(found, str):
-        raise on_all_ranks(AtItsEnd(found))
-    return found
+    earlier = on_first_rank(comm, read)
+    if isinstance(earlier, str):
+        raise on_all_ranks(AtItsEnd(earlier))
+    return earlier
 
 
 def _check_writable(run: RunFolder) -> None:
@@ -186,7 +186,11 @@ def _check_writable(run: RunFolder) -> None:
     path = run.path
     if not run.states() and not run.has(REPLACED_NAME):
         there = run.has(CASE_NAME)
-        case = f"; run its case again, as {path / CASE_NAME} has it" if there else ""
+        case = (
+            f"; run its case again, as {path / CASE_NAME} has it"
+            if there
+            else "; use the folder of a run"
+        )
         raise InputError(f"{path}: holds no state of a run to continue from{case}")
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(
@@ -218,7 +222,7 @@ class _Reading:
         text, source = self._case_text(case is not None), f"{folder.name}/{CASE_NAME}"
         self.case = parse_case_of_run(text, settings, source) if case is None else case
         self._before = self.case
-        # What is not accepted any more, or would import other code, is not compared.
+        # Keys that are no longer accepted, or would import other code, are not compared.
         with contextlib.suppress(InputError):
             before = text if self._state is None else self._state.case
             self._before = parse_stored_case(before, self.case, source)
@@ -243,18 +247,18 @@ class _Reading:
 
     def _set_aside(self, name: str, reason: str) -> None:
         self._aside[name] = reason
-        place = f"{self._folder.name}/{name}"
+        path = f"{self._folder.name}/{name}"
         if not self._folder.has(name):
-            self._warnings.append(f"{place} is missing; it begins again")
+            self._warnings.append(f"{path} is missing; it begins again")
         else:
             self._warnings.append(
-                f"{place}: {reason}; it is kept as {name}.damaged, and begins again"
+                f"{path}: {reason}; it is kept as {name}.damaged, and begins again"
             )
 
     # -- the case ------------------------------------------------------------------------------
 
     def _case_text(self, is_given: bool) -> str:
-        """Return the case that the run has now, if it is one with that of the state."""
+        """Return the present case of the run, if it agrees with the case of the state."""
         state = self._state
         try:
             text = self._folder.own_case()
@@ -268,42 +272,43 @@ class _Reading:
             return text
         if self._from_state:
             return state.case
-        segments = [one.case for one in self._record.segments]
+        segments = [segment.case for segment in self._record.segments]
         if not segments:
             self._check_same({} if is_given else self._differences(state.case, text))
-        elif all(self._differences(one, state.case) for one in [*segments, text]):
+        elif all(self._differences(case_text, state.case) for case_text in [*segments, text]):
             # No segment of this run has written such a state.
             self._check_same(self._differences(state.case, text), always=True)
-        elif not is_given and all(self._differences(one, text) for one in segments):
+        elif not is_given and all(self._differences(case_text, text) for case_text in segments):
             # No segment of this run was begun with such a case.
             self._check_same(self._differences(state.case, text))
-        # What a program has changed until then has the value that it was given.
+        # Keys that a program had changed by then have their changed values.
         tables = tomllib.loads(text)
         changed = tables_at(self._folder, tables)
         return text if changed is tables else to_toml(changed)
 
-    def _differences(self, one: str, other: str) -> dict[str, str]:
-        """Return what differs between two cases, but for what a program has changed."""
+    def _differences(self, before: str, after: str) -> dict[str, str]:
+        """Return the differences between two cases, without changes by a program."""
 
         def tables(text: str) -> dict[str, Any]:
             with contextlib.suppress(ValueError, RecursionError):
                 return tomllib.loads(text)
             return {}
 
-        by_program = {change.key for one in self._record.segments for change in one.changes}
+        by_program = {change.key for segment in self._record.segments for change in segment.changes}
         return {
             key: text_of(key, *values)
-            for key, values in table_differences(tables(one), tables(other)).items()
+            for key, values in table_differences(tables(before), tables(after)).items()
             if key not in by_program
         }
 
-    def _check_same(self, found: dict[str, str], always: bool = False) -> None:
+    def _check_same(self, differences: dict[str, str], always: bool = False) -> None:
         """Refuse differences that no setting decides."""
-        chosen = [one.partition("=")[0].strip() for one in self._settings]
+        chosen = [setting.partition("=")[0].strip() for setting in self._settings]
         left = {
             key: text
-            for key, text in found.items()
-            if always or not any(key == one or one.startswith(f"{key}.") for one in chosen)
+            for key, text in differences.items()
+            if always
+            or not any(key == setting or setting.startswith(f"{key}.") for setting in chosen)
         }
         if left:
             name = self._state_path.name if self._state_path else "the state"
@@ -335,7 +340,7 @@ class _Reading:
         return segments[-1].ended is not None and segments[-1].error is None
 
     def _began(self) -> tuple[int, float]:
-        """Return at which step and time the run began."""
+        """Return the step and time at which the run began."""
         if self._state is not None and self._state.began is not None:
             return self._state.began
         if self._record.segments:
@@ -349,7 +354,7 @@ class _Reading:
     def check_unfinished(self) -> None:
         """Raise `AtItsEnd` if the last state says so; it need not be read as a whole for that.
 
-        What a segment that was killed at the end has not written any more is left to be done.
+        Output that a segment did not write because it was killed at the end is still to be written.
         """
         state = self._state
         if state is None or not self._is_whole():
@@ -366,14 +371,14 @@ class _Reading:
             raise AtItsEnd(how_to_lengthen(self.case, *place, why))
 
     def _is_finished_at(self, step: int) -> bool:
-        """Return whether the run has ended by itself at a step, and is asked for nothing else."""
+        """Return whether the run ended by itself at this step, and is asked for nothing else."""
         last = self._record.segments[-1] if self._record.segments else Segment()
         is_there = last.ended_by == "finished" and last.to_step == step
         return is_there and solve_the_same(self._before, self.case)
 
 
 @contextlib.contextmanager
-def _in_terms_of_runs() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Turn errors about a state or a folder into advice on how to resume."""
     try:
         yield
@@ -414,7 +419,7 @@ def tables_at(
 
 
 def _take_over(key: str, theirs: dict[str, Any], tables: dict[str, Any]) -> None:
-    """Give a key of tables the value that others have, or remove it if they have none."""
+    """Set a key of tables to its value in other tables, or remove it if they have none."""
     name, _, inner = key.partition(".")
     source, target = theirs.get(name), tables.get(name)
     if not inner or not isinstance(source, dict) or not isinstance(target, dict):

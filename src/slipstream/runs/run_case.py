@@ -59,7 +59,7 @@ from slipstream.show.solver_texts import (
 
 # The exit status of a run that was asked to stop before its end, and can continue (EX_TEMPFAIL).
 UNFINISHED = 75
-# What messages call the state to continue from where a case names it.
+# The name in messages of the state to continue from, where a case names it.
 STATE_KEY = "initial.restart: "
 
 
@@ -71,7 +71,7 @@ class AtItsEnd(SlipstreamError):
 
 @dataclass
 class _Effort:
-    """What the run has cost so far; times in seconds."""
+    """The cost of the run so far; times in seconds."""
 
     began: float = field(default_factory=clock.perf_counter)
     starting: float = 0.0
@@ -99,19 +99,19 @@ class RunOptions:
     Attributes
     ----------
     observers : sequence of Observer
-        What else looks at the simulation between steps, after output has been written.
+        Further observers of the simulation between steps, after output has been written.
     seconds : float or None
         Seconds by the clock after which the run ends in order.
     elapsed : float
         Seconds that ``time.wall`` is to count from before now: those since the process began.
     settings : sequence of str
-        What was changed of the case for this run, each ``section.key=value``: for its record.
+        Changes to the case for this run, each ``section.key=value``: for its record.
     log_level : str
-        What `run.log` has, a name of `slipstream.engine.accepted.LOG_LEVELS`.
+        The level of `run.log`, a name of `slipstream.engine.accepted.LOG_LEVELS`.
     warn : callable or None
         Called on each rank with every warning, which is also shown and logged.
     artist : PictureProcess or None
-        What draws the pictures on the first rank, if it has been started.
+        The process that draws the pictures on the first rank, if it has been started.
     """
 
     observers: Sequence[Observer] = ()
@@ -142,11 +142,11 @@ def run_case(
         `files.output_folder.claim_folder` has given. The output of an earlier run in it is
         replaced once this one has written its first state, and put back if it never does.
     console : rich.console.Console, optional
-        Where rank 0 prints; standard output by default.
+        The stream to which rank 0 prints; standard output by default.
     options : RunOptions, optional
-        How it is run.
+        Options of the run.
     earlier : EarlierSegments, optional
-        What the run has done before, if it continues in its folder, which has been claimed
+        The part of the run that is done, if it continues in its folder, which has been claimed
         (`slipstream.runs.resuming`).
 
     Raises
@@ -278,7 +278,7 @@ class _CaseRun:
         if self._output.is_put_back():
             self._tell(f"the earlier output in {folder} is put back; this run's is in its failed")
         if writer.last_state is not None:
-            how = _how_to_go_on(self._simulation.case, folder)
+            how = _advice_to_continue(self._simulation.case, folder)
             self._tell(f"of step {writer.last_state}{how}")
 
     def _step_to_end(self, interruption: Interruption) -> TimeLoop:
@@ -312,7 +312,7 @@ class _CaseRun:
             if loop.steps == 0:
                 raise RunError(
                     f"time.wall = {case.time.wall} is over before the first step: the run took"
-                    f" {self._wall.elapsed():.3g} s to begin; give more"
+                    f" {self._wall.elapsed():.3g} s to begin; use more"
                 )
             return True
 
@@ -345,7 +345,7 @@ class _CaseRun:
         return f"{verb} at step {simulation.step}, t = {simulation.time:.6g}, on {where}{changed}"
 
     def _how_far(self, loop: TimeLoop, start: float, end: float) -> str:
-        """Return how far the run is, how fast, and how much of it is left as far as is known."""
+        """Return the progress of the run, its speed, and the time left, as far as known."""
         simulation = self._simulation
         text = progress_text(simulation, loop.step_size)
         elapsed = loop.elapsed
@@ -353,7 +353,7 @@ class _CaseRun:
         if not (0 < done < 1 and loop.steps):
             return text
         left = duration(elapsed * (1 - done) / done)
-        return f"{text}, {quantity(elapsed / loop.steps, 's')} a step, about {left} left"
+        return f"{text}, {quantity(elapsed / loop.steps, 's')} per step, about {left} left"
 
     def _note_state(self, loop: TimeLoop, step: int, time: float) -> None:
         simulation = self._simulation
@@ -377,11 +377,11 @@ class _CaseRun:
         timers = _mean_timers(simulation)
         self._recorder.end(ended_by, {}, self._effort.parts(loop), timers)
         with contextlib.suppress(RunError):
-            # Without plots: who stops a run does not want to wait for them.
+            # Without plots: a user who stops a run does not want to wait for them.
             self._write_report({})
         reason = f"time.wall = {case.time.wall} is over" if ended_by == "wall" else "interrupted"
         where = f"{reason} at step {simulation.step}, t = {simulation.time:.6g};"
-        stop = Interrupted(where + _how_to_go_on(case, self._folder))
+        stop = Interrupted(where + _advice_to_continue(case, self._folder))
         stop.is_signalled = ended_by == "interrupted"
         if case.output.checkpoint:
             stop.exit_status = UNFINISHED
@@ -477,7 +477,7 @@ def is_over(simulation: Simulation, earlier: EarlierSegments) -> bool:
 
 
 def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int | None:
-    """Return how many steps may be done; those of earlier segments of the run count."""
+    """Return the number of steps that may be done; steps of earlier segments count."""
     most = simulation.case.time.max_steps
     if most is None or earlier is None:
         return most
@@ -485,7 +485,7 @@ def _steps_left(simulation: Simulation, earlier: EarlierSegments | None) -> int 
 
 
 def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
-    """Return what ended a run; nothing if its time was over."""
+    """Return the reason that ended a run; nothing if its time was over."""
     if simulation.finished:
         return simulation.finished
     if loop.is_at_end():
@@ -494,7 +494,7 @@ def _stopped_by(simulation: Simulation, loop: TimeLoop) -> str:
 
 
 def _ended_by(simulation: Simulation, loop: TimeLoop) -> EndedBy:
-    """Return what ended a run, for its record."""
+    """Return the reason that ended a run, for its record."""
     if simulation.finished:
         return "finished"
     if loop.is_at_end():
@@ -504,7 +504,7 @@ def _ended_by(simulation: Simulation, loop: TimeLoop) -> EndedBy:
 
 
 def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
-    """Return how to continue with a run that was to end early, but has come to its last step."""
+    """Return the advice for a run that was to end early, but has reached its last step."""
     case = simulation.case
     if not case.ends_early or simulation.finished:
         return ""
@@ -514,14 +514,14 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
     longer = "" if most is None else f" --set time.max_steps={max(2 * most, enough)}"
     if loop.is_at_end():
         longer = f" --set time.end={max(2 * case.time.end, enough)}"
-    told = f"not converged, {far}" if far else "not converged"
+    message = f"not converged, {far}" if far else "not converged"
     if not case.output.checkpoint:
-        return f"{told}: run again with{longer}"
-    return f"{told}: continue with {_resume(folder)}{longer}"
+        return f"{message}: run again with{longer}"
+    return f"{message}: continue with {_resume(folder)}{longer}"
 
 
 def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:
-    """Return what to do with a run that is to continue, but has come to its end."""
+    """Return the advice for a run that is to continue, but has ended."""
     most = case.time.max_steps
     if finished:
         reason, change = finished, "--set convergence.tolerance=..., a smaller one"
@@ -532,7 +532,7 @@ def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: 
             reason += f", past time.end = {case.time.end:g}"
     else:
         reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
-    over = f"{folder} has come to its end ({reason}, step {step})"
+    over = f"{folder} has ended ({reason}, step {step})"
     return f"{over}, and nothing is changed; continue with {_resume(folder)} {change}"
 
 
@@ -540,7 +540,7 @@ def _resume(folder: Path) -> str:
     return f"slipstream resume {shlex.quote(str(folder))}"
 
 
-def _how_to_go_on(case: Case, folder: Path) -> str:
+def _advice_to_continue(case: Case, folder: Path) -> str:
     if not case.output.checkpoint:
         return f" the results so far are in {folder}"
     return f" the state is in {folder}: continue with {_resume(folder)}"
@@ -566,7 +566,7 @@ def write_timeline(simulation: Simulation, folder: Path) -> list[Path]:
 
 
 def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
-    """Have pictures of the output drawn."""
+    """Start drawing pictures of the output."""
     common = {"title": case.title}
     of_run = {
         "choice": writer.choice,

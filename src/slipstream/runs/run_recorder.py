@@ -43,6 +43,26 @@ from slipstream.files.time_series import Series
 from slipstream.runs.simulation_base import Simulation, StepRun
 from slipstream.runs.time_loop import EverySteps
 
+LABELS = {
+    "step_size": "size of the steps since the row before (non-dimensional)",
+    "digest": "digest of the state, a number of 53 bits",
+    "set": "1 if a program had set fields before the first of these steps",
+}
+# Runs of steps that wait for a digest, at most.
+_MOST_WAITING = 1000
+# Names of machines in a record: more would only make the file long.
+_MOST_HOSTS = 8
+# Warnings in a record: more would only make the file long.
+_MOST_WARNINGS = 1000
+# Seconds between the first lines about the progress of a run.
+_FIRST = 30.0
+# Seconds between later lines, at most.
+_MOST = 600.0
+# Seconds between later lines, as a share of the age of the run.
+_SHARE = 0.05
+# Characters of a line of the log.
+_LONGEST_LINE = 4000
+
 
 def gather_facts() -> dict[str, str]:
     """Return facts about machine and installation, in the order in which to show them."""
@@ -58,10 +78,10 @@ def gather_facts() -> dict[str, str]:
         "transports": _transports,
         "cache folder": cache_text,
     }
-    return {name: _found(source) for name, source in sources.items()}
+    return {name: _find_version(source) for name, source in sources.items()}
 
 
-def _found(source: Callable[[], str]) -> str:
+def _find_version(source: Callable[[], str]) -> str:
     try:
         return source()
     except Exception as error:  # any library may be missing or broken in any way
@@ -106,7 +126,7 @@ def mpi_library() -> str:
 
 def compiler_name() -> str:
     """Return the C++ compiler of this machine and its version, or why there is none."""
-    return _found(lambda: _compiler_version(*find_compiler()))
+    return _find_version(lambda: _compiler_version(*find_compiler()))
 
 
 @functools.cache
@@ -144,15 +164,6 @@ def _transports() -> str:
     from slipstream.engine.exchange import names_on
 
     return ", ".join(names_on("cuda" if cuda_device_count() else "cpu"))
-
-
-LABELS = {
-    "step_size": "size of the steps since the row before (non-dimensional)",
-    "digest": "digest of the state, a number of 53 bits",
-    "set": "1 if a program had set fields before the first of these steps",
-}
-# Runs of steps that wait for a digest, at most.
-_MOST_WAITING = 1000
 
 
 class StepRecord:
@@ -232,10 +243,12 @@ class StepRecord:
     def _append(self, runs: list[StepRun], digest: float = math.nan) -> None:
         if self._series is None:
             return
-        for number, one in enumerate(runs, 1):
+        for number, steps_alike in enumerate(runs, 1):
             is_last = number == len(runs)
-            row = {"digest": digest if is_last else math.nan, "set": float(one.is_set)}
-            self._series.append(one.step, one.time, one.size, row, is_flushed=is_last)
+            row = {"digest": digest if is_last else math.nan, "set": float(steps_alike.is_set)}
+            self._series.append(
+                steps_alike.step, steps_alike.time, steps_alike.size, row, is_flushed=is_last
+            )
 
     def seals(self) -> dict[str, Seal]:
         """Return the seal of the file, on the first rank. Not collective."""
@@ -252,13 +265,6 @@ class StepRecord:
         self._simulation.step_log.pause()
         if self._series is not None:
             self._series.close()
-
-
-# Of names of machines, and of warnings: what more there are would only make the file long.
-_MOST_HOSTS, _MOST_WARNINGS = 8, 1000
-# Seconds between lines about the progress of a run: at first, at most, and as a share of its age.
-_FIRST, _MOST, _SHARE = 30.0, 600.0, 0.05
-_LONGEST_LINE = 4000
 
 
 class RunRecorder:
@@ -320,7 +326,7 @@ class RunRecorder:
 
     @property
     def record(self) -> RunRecord:
-        """What is known of the run, on the first rank."""
+        """The record so far, on the first rank."""
         return self._record
 
     @property
@@ -406,7 +412,7 @@ def _now() -> str:
 class RunLog:
     """Appends lines with a date, each with its level; on the first rank only.
 
-    What comes before `begin` is kept until then.
+    Lines before `begin` are kept until then.
     """
 
     def __init__(self, folder: Path, level: str = "info", is_first: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What a run asks of a solver: `Simulation`, from which each family derives its class."""
+"""The interface of a solver to a run: `Simulation`, from which each family derives its class."""
 
 from __future__ import annotations
 
@@ -36,6 +36,20 @@ if TYPE_CHECKING:
     from slipstream.files.checkpoint import Checkpoint
     from slipstream.files.run_folder import Change
 
+# One step in this many is timed node by node, at first; all others run without any probe. Probes
+# keep the work of a step from overlapping as it would, so that many would slow down a run.
+_INTERVAL_AT_FIRST = 8
+# Steps that count as the first.
+_FIRST_STEPS = 32
+# The interval after the first steps.
+_INTERVAL = 128
+# Module and class of each solver.
+SIMULATIONS = {
+    "spectral": ("slipstream.spectral.spectral_simulation", "SpectralSimulation"),
+    "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
+    "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
+}
+
 
 @dataclass(frozen=True)
 class StepRun:
@@ -46,7 +60,7 @@ class StepRun:
     step, time : int, float
         To which the last of them led.
     size : float
-        Of each.
+        The size of each.
     is_set : bool
         Whether a program had set fields before the first of them.
     """
@@ -74,11 +88,11 @@ class StepLog:
 
     @property
     def waiting(self) -> int:
-        """How many complete runs have not been taken."""
+        """Number of complete runs that have not been taken."""
         return len(self._runs)
 
     def begin(self, step: int, sets: int, goes_on: bool) -> bool:
-        """Note from now on; return whether the record has a gap before this step.
+        """Start noting; return whether the record has a gap before this step.
 
         If it `goes_on`, the last step of the record is this one, unless this object knows better.
         """
@@ -116,11 +130,6 @@ class StepLog:
             self._is_set, self._last = False, step
 
 
-# One step in this many is timed node by node, at first and later; all others run without any probe.
-# Probes keep the work of a step from overlapping as it would, so that many would slow down a run.
-_INTERVAL_AT_FIRST, _FIRST_STEPS, _INTERVAL = 8, 32, 128
-
-
 class Simulation(ABC):
     """A simulation of a case between two time steps.
 
@@ -133,7 +142,7 @@ class Simulation(ABC):
     rank, ranks : int
         This one, and how many there are.
     device : Device
-        Where this rank's fields are.
+        The device that has this rank's fields.
     step : int
         Number of time steps done, those before a restart included.
     time : float
@@ -157,15 +166,15 @@ class Simulation(ABC):
     is_timed : bool
         Whether some steps are timed node by node, for `timers`.
     timer : StepTimer
-        What was timed of these steps.
+        The timings of these steps.
     courant : float or None
         The Courant number of the last step whose size was looked at, the same on all ranks, where
         steps are of one size; None where it is given, or does not say how large they may be.
     needs_earlier : frozenset of str
-        Diagnostics that compare the state with that of those before: not-a-number at first.
+        Diagnostics that compare the state with an earlier one: not-a-number at first.
     """
 
-    # What one timing covers, for the title of its picture.
+    # The part that one timing covers, for the title of its picture.
     timed = "one time step"
     # Whether steps can be shorter than `step_size`, to hit the end of the run and times of output.
     shortens_steps = True
@@ -199,13 +208,13 @@ class Simulation(ABC):
         self._is_allocated = self.is_prepared = False
         self.is_timed = True
         self.resumed: Checkpoint | None = None
-        # What `TimeLoop` says of steps of one size, while it runs.
+        # The check by `TimeLoop` of steps of one size, while it runs.
         self.check_step: Callable[[], Callable[[float], None] | None] = lambda: None
         self.restored: Checkpoint | None = None
-        # How often fields or settings have been set: a step chosen before may not suit them.
+        # Number of times that fields or settings have been set: an earlier step may not suit them.
         self.times_set = 0
         self._times_settings_changed = 0
-        # The sizes of steps, for who writes them down.
+        # The sizes of steps, for the recorder.
         self.step_log = StepLog()
         # Whether what looks on between two steps wants the run to end there.
         self.is_to_stop = False
@@ -233,7 +242,7 @@ class Simulation(ABC):
         }
 
     def _device_facts(self) -> dict[str, Fact]:
-        """Return what computes, and what it needs there. Collective."""
+        """Return the devices that compute, and the memory needed there. Collective."""
         needs = self.memory()
         return {
             "device": Fact([device.name for device, _ in needs]),
@@ -252,7 +261,7 @@ class Simulation(ABC):
     def memory(self) -> list[tuple[Device, int]]:
         """Return this rank's devices, and the bytes that all ranks on one need there. Collective.
 
-        What is written is included: where the device is the host, it lies there too.
+        Data that waits to be written is included, if the device is the host.
         """
 
     def _check_memory(self) -> None:
@@ -260,7 +269,7 @@ class Simulation(ABC):
         check_memory(self.comm, self.memory())
 
     def prepare(self) -> None:
-        """Allocate all fields, and set the initial state or that of an earlier run. Collective.
+        """Allocate all fields, and set the initial state, or an earlier run's. Collective.
 
         Called again, it starts the simulation over.
 
@@ -284,7 +293,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def _initialise(self) -> None:
-        """Set the initial state, or that of the run to continue from. Collective."""
+        """Set the initial state, or the state of the run to continue from. Collective."""
 
     @property
     def restart(self) -> str | None:
@@ -318,7 +327,7 @@ class Simulation(ABC):
     def advance(self, step_size: float) -> None:
         """Do one time step, or a few that only go together. Collective.
 
-        The size (non-dimensional) is that of `step_size`, or less where the run would otherwise
+        The size (non-dimensional) is `step_size`, or less where the run would otherwise
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
@@ -336,7 +345,7 @@ class Simulation(ABC):
         settings : mapping
             New values by the key of the case, ``section.key``.
         source : str
-            Where they come from, for messages.
+            Their source, for messages.
 
         Raises
         ------
@@ -357,7 +366,7 @@ class Simulation(ABC):
                 check_step(now.fixed_step)
             self.synchronize()
             if not self.is_finite():
-                # What follows measures again, and would not find it out.
+                # The code below measures again, and would not detect it.
                 raise RunError(
                     f"the flow has blown up at step {self.step}, t = {self.time:.6g}: its settings"
                     " cannot be changed any more"
@@ -384,7 +393,7 @@ class Simulation(ABC):
 
     @property
     def times_fields_set(self) -> int:
-        """How often fields have been set: what a record of settings does not tell."""
+        """Number of times that fields have been set, which a record of settings does not show."""
         return self.times_set - self._times_settings_changed
 
     def complete_steps(self) -> None:
@@ -408,7 +417,7 @@ class Simulation(ABC):
 
     @property
     def _lanes(self) -> int:
-        """How many lanes work on a step side by side."""
+        """Number of lanes that work on a step side by side."""
         return self.device.lanes
 
     def timers(self) -> dict[str, float]:
@@ -416,9 +425,9 @@ class Simulation(ABC):
         return self.timer.seconds()
 
     def indicators(self) -> dict[str, Fact]:
-        """Return what shows between two steps how the run goes; costs nothing.
+        """Return facts between two steps that show how the run goes; costs nothing.
 
-        "expected end" is the time at which it will be over, if that is not the end of the case.
+        "expected end" is the time at which it will end, if that is not the end of the case.
         """
         return {}
 
@@ -443,7 +452,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def pictures(self) -> PictureChoice:
-        """Return which diagnostics and which field are drawn at the end."""
+        """Return the diagnostics and the field that are drawn at the end."""
 
     def spectra(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return pairs of wavenumbers and values by name, the same on all ranks. Collective."""
@@ -456,11 +465,11 @@ class Simulation(ABC):
     def density(
         self, of: Sequence[Any], means: Sequence[Any], bins: Sequence[int], where: str
     ) -> PointDensity:
-        """Return what makes the density of points over values, and conditional means.
+        """Return the maker of the density of points over values, and of conditional means.
 
         As `point_values`, it may be asked for before anything is allocated.
         """
-        raise InputError(f"{where}: densities cannot be had of this simulation")
+        raise InputError(f"{where}: this simulation has no densities")
 
     def paths(self, kind: str) -> Iterator[Field]:
         """Yield the records of a kind of paths, by identity. Collective."""
@@ -471,11 +480,11 @@ class Simulation(ABC):
         """Yield the fields for people to look at, in the same order on all ranks. Collective."""
 
     def layout(self) -> Layout:
-        """Return where the points are. Collective at first."""
+        """Return the layout of the points. Collective at first."""
         raise NotImplementedError
 
     def point_values(self, of: Any, where: str) -> PointValues:
-        """Return what makes the values of a field or of an expression at the points.
+        """Return the maker of the values of a field or of an expression at the points.
 
         It may be asked for before anything is allocated, but for values only after that; `where`
         is named in messages.
@@ -485,7 +494,7 @@ class Simulation(ABC):
         InputError
             If there is nothing of that name.
         """
-        raise InputError(f"{where}: {of!r} cannot be had of this simulation")
+        raise InputError(f"{where}: this simulation has no {of!r}")
 
     def checkpoint(self) -> Iterator[Field]:
         """Yield the state to continue from, in the same order on all ranks. Collective."""
@@ -513,7 +522,7 @@ class Simulation(ABC):
         self.step, self.time, self.changes = kept["step"], kept["time"], list(kept["changes"])
 
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
-        """Return what the run has found out, and how fast it was. Collective.
+        """Return the results of the run, and its speed. Collective.
 
         `seconds` is the time of this run's `steps` time steps on this rank.
         """
@@ -583,33 +592,26 @@ class StepTimer:
         return [picture]
 
 
-# By name of the solver: module and class.
-SIMULATIONS = {
-    "spectral": ("slipstream.spectral.spectral_simulation", "SpectralSimulation"),
-    "advection": ("slipstream.advection.advection_simulation", "AdvectionSimulation"),
-    "lattice": ("slipstream.lattice.lattice_simulation", "LatticeSimulation"),
-}
-
-
 def make_simulation(
     case: Case,
     comm: Comm = None,
     device: str | Device | Mapping[str, Device] = "auto",
-    **beside: Any,
+    **extras: Any,
 ) -> Simulation:
     """Make the simulation of a case, without allocating its fields. Collective.
 
     Parameters
     ----------
     case : Case
-        What to simulate, from `slipstream.case.load_case` or `slipstream.case.make_case`.
+        The case to simulate, from `slipstream.case.load_case` or `slipstream.case.make_case`.
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     device : {"auto", "cpu", "cuda"} or Device
-        What computes; "auto" leaves it to the case's ``run.device``. Ranks of a node share its GPUs
-        in turn. An advection by a strategy of two devices takes a mapping with "cpu" and "gpu".
-    **beside
-        What else the family's class takes, such as an ``image`` in memory.
+        The device that computes; "auto" leaves it to the case's ``run.device``. Ranks of a node
+        share its GPUs in turn. An advection by a strategy of two devices takes a mapping with "cpu"
+        and "gpu".
+    **extras
+        Further arguments of the family's class, such as an ``image`` in memory.
 
     Returns
     -------
@@ -622,5 +624,5 @@ def make_simulation(
         If there is no such device, or the case does not suit the devices or the ranks.
     """
     module, name = SIMULATIONS[case.solver]
-    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device, **beside)
+    made: Simulation = getattr(importlib.import_module(module), name)(case, comm, device, **extras)
     return made

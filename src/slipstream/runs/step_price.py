@@ -1,8 +1,8 @@
-"""What a step moves, and how long that takes on a machine: each part at its own rate.
+"""The traffic of a step, and its time on a machine: each part at its own rate.
 
-All ranks exchange with all at once, so a part is limited by what a device, a node or the network
-lets through. Parts that run at the same time do not hide each other entirely, since a step must
-fill and drain its pipeline and they share memory: half of what is shorter remains. That share fits
+All ranks exchange with all at the same time, so the throughput of a device, a node or the network
+limits a part. Parts that run at the same time do not hide each other entirely, since a step must
+fill and drain its pipeline and they share memory: half of the shorter part remains. That share fits
 the measured steps of two and four H200s, and the published ones of Summit; see docs/scaling.md.
 """
 
@@ -26,10 +26,13 @@ from slipstream.engine.schedule.step_graph import Node
 from slipstream.engine.step_walk import StepTraffic
 from slipstream.files.stored_arrays import stored_layout
 
+# The share of the shorter parts of a step that the longest does not hide.
+_REMAINS = 0.5
+
 
 @dataclass(frozen=True)
 class OutputSize:
-    """What one output has: bytes, in so many files."""
+    """The bytes of an output, and its number of files."""
 
     bytes: int
     files: int
@@ -38,7 +41,7 @@ class OutputSize:
 def output_size(
     shape: Sequence[int], boxes: Sequence[Box], item_bytes: Iterable[int]
 ) -> OutputSize:
-    """Return the size of arrays of the same points, of these bytes for each of them."""
+    """Return the size of arrays on the same points, by the bytes per point of each."""
     pairs, points = [(box.start, box.shape) for box in boxes], math.prod(shape)
     total = files = 0
     for item, count in Counter(item_bytes).items():
@@ -49,33 +52,33 @@ def output_size(
 
 @dataclass(kw_only=True)
 class StepCounts(StepTraffic):
-    """What a rank moves in a step, on average over the steps that take turns.
+    """The traffic of a rank per step, on average over the steps that take turns.
 
     Cores are the devices of a machine without GPUs: `memory_bytes` and `launches` are theirs.
 
     Attributes
     ----------
     family : {"spectral", "transform", "lattice", "advection"}
-        Whose passes over memory they are.
+        The family whose passes over memory are counted.
     ranks : int
-        How many ranks there are.
+        Number of ranks.
     ranks_of_node, devices_of_rank : int
-        How many of them a node has, and each of them devices.
+        Number of ranks per node, and of devices per rank.
     fields_bytes : float
-        What it keeps, on the device or on the host.
+        Bytes that a rank keeps, on the device or on the host.
     is_overlapped : bool
         Whether passes, copies and messages continue at the same time.
     working_set : float or None
         The bytes of the arrays that its passes access; None where caches of the machine are
         unknown.
     starts : float
-        How many graphs are started for a step: less than one if a graph has several.
+        Number of graphs started per step: less than one if a graph has several steps.
     is_issued : bool
         Whether the interpreter starts each operation, since messages of the host come in between.
     division : str
-        How ranks of a spectral step divide space: slabs, or pencils and their ranks along y and z.
+        The division of space in a spectral step: slabs, or pencils and their ranks along y and z.
     remark : str
-        What is to be known of these numbers, if they are not counted from the whole plan.
+        A remark for users, if the numbers are not counted from the whole plan.
     outputs : mapping of str to OutputSize
         A snapshot of all fields ("fields"), and a state ("checkpoint"), of all ranks.
     """
@@ -98,8 +101,8 @@ class StepCounts(StepTraffic):
 class NotedSteps:
     """Steps that take turns, recorded for one rank of many where nothing is allocated.
 
-    A graph has one step, or as many as `steps_of_graph`. `fields_bytes`, `outputs`, `division` and
-    `remark` are those of `StepCounts`.
+    A graph has `steps_of_graph` steps. `fields_bytes`, `outputs`, `division` and `remark` are as in
+    `StepCounts`.
     """
 
     family: Family
@@ -119,12 +122,12 @@ class NotedSteps:
 
 
 def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
-    """Return what noted steps move."""
-    place, steps = noted.place, len(noted.graphs) * noted.steps_of_graph
+    """Return the counts of noted steps."""
+    rank_place, steps = noted.place, len(noted.graphs) * noted.steps_of_graph
     counts = StepCounts(
         family=noted.family,
-        ranks=place.ranks,
-        ranks_of_node=place.ranks_of_node,
+        ranks=rank_place.ranks,
+        ranks_of_node=rank_place.ranks_of_node,
         devices_of_rank=1,
         fields_bytes=noted.fields_bytes,
         is_overlapped=noted.is_overlapped,
@@ -135,32 +138,32 @@ def counts_of(noted: NotedSteps, machine: Machine) -> StepCounts:
         outputs=noted.outputs,
     )
     for node in noted.nodes:
-        counts.note(node, place)
+        counts.note(node, rank_place)
     if machine.device.kind == "cpu":
         counts.memory_bytes, counts.host_bytes = counts.memory_bytes + counts.host_bytes, 0.0
         counts.launches = counts.host_calls
     if machine.device.cache_mib:
         counts.working_set = _accessed_bytes(noted.graphs, machine.device.kind)
-    for one in fields(StepTraffic):
-        if one.name == "sent_in":
+    for count in fields(StepTraffic):
+        if count.name == "sent_in":
             counts.sent_in = {size: sent / steps for size, sent in counts.sent_in.items()}
-        elif one.name not in ("is_from_host", "message_bytes"):
-            setattr(counts, one.name, getattr(counts, one.name) / steps)
+        elif count.name not in ("is_from_host", "message_bytes"):
+            setattr(counts, count.name, getattr(counts, count.name) / steps)
     return counts
 
 
 def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
-    """Return the bytes of all that graphs access in the memory of their device, each once.
+    """Return the bytes that graphs access in the memory of their device, each counted once.
 
     A pass over pores names no array that it reads: it reads each of its bytes once.
     """
     wanted = HOST if kind == "cpu" else DEVICE
     ranges = sorted(
-        byte_bounds(np.asarray(one))
+        byte_bounds(np.asarray(array))
         for graph in graphs
         for node in graph.nodes
-        for one in (*node.reads, *node.writes)
-        if one.size and place_of(one) == wanted
+        for array in (*node.reads, *node.writes)
+        if array.size and place_of(array) == wanted
     )
     total, reached = 0.0, 0
     for low, high in ranges:
@@ -173,29 +176,26 @@ def _accessed_bytes(graphs: Sequence[StepGraph], kind: str) -> float:
 
 
 def noting_device(machine: Machine, ranks: int) -> NotingDevice:
-    """Return what stands for the device of a rank, and of its host."""
+    """Return the stand-in for the device of a rank, and for its host."""
     kind = "cpu" if machine.device.kind == "cpu" else "cuda"
     device, host = (room_of_rank(machine, ranks, where) for where in ("device", "host"))
     return NotingDevice(kind, device, host)
 
 
 def room_of_rank(machine: Machine, ranks: int, where: str, devices_of_rank: int = 1) -> float:
-    """Return the bytes of memory that each of so many ranks has, on its "device" or the "host"."""
+    """Return the bytes of memory that a rank has, on its "device" or the "host"."""
     if where == "device":
         return machine.device.memory_gib * 2**30 * devices_of_rank
     return machine.node.memory_gib * 2**30 / min(ranks, machine.devices_per_node // devices_of_rank)
 
 
 def check_fit(ranks: int, need: float, room: float, where: str, hint: str = "") -> None:
-    """Refuse fields of a rank that are larger than the room that it has."""
+    """Refuse fields of a rank that are larger than its memory."""
     if need > room:
         raise InputError(
             f"{ranks} ranks: fields take {need / 2**30:.3g} GiB of the {where}'s"
-            f" {room / 2**30:.3g} GiB for each; take more nodes{hint}"
+            f" {room / 2**30:.3g} GiB for each; use more nodes{hint}"
         )
-
-
-_REMAINS = 0.5
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,11 @@ class StepTime:
     Attributes
     ----------
     memory, launches, host, bus, in_node, network : float
-        The passes over the device's memory; what each operation takes however little it moves;
+        The passes over the device's memory; the start of each operation, however little it moves;
         passes over the host's memory, by its cores; copies between host and device; exchanges
-        within a node; those between nodes, with their latency and what is relayed for them.
+        within a node; those between nodes, with their latency and the relayed data.
     total : float
-        All, with what hides.
+        The whole step, with overlap.
     """
 
     memory: float
@@ -222,7 +222,7 @@ class StepTime:
 
 
 def step_time(counts: StepCounts, machine: Machine) -> StepTime:
-    """Return how long a step takes that moves so much."""
+    """Return the seconds of a step with this traffic."""
     ranks, devices = counts.ranks_of_node, counts.devices_of_rank
     nodes = -(-counts.ranks // ranks)
     one_way = max(counts.bus_in_bytes, counts.bus_out_bytes)

@@ -15,9 +15,12 @@ from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.processes import Interruption
 from slipstream.runs.simulation_base import Simulation
 
+# Why a loop stops, in the order of what `Interruption.requested` returns.
+_REASONS = ("interrupted", "wall", "stopped", "seconds")
+
 
 class Occasions(ABC):
-    """Tells when something is due; time and steps never decrease."""
+    """The times or steps at which something is due; time and steps never decrease."""
 
     @abstractmethod
     def is_due(self, time: float, step: int) -> bool:
@@ -47,7 +50,7 @@ class Occasions(ABC):
         return True
 
     def after(self, time: float) -> float:
-        """Return when it is due next after a time; infinity where time does not tell."""
+        """Return the next time at which it is due; infinity if steps decide, or none is left."""
         return math.inf
 
     def check_hits(self, key: str, start: float, end: float, step_size: float) -> None:
@@ -191,7 +194,10 @@ def check_hits(key: str, times: Sequence[float], start: float, step_size: float,
     for time in times:
         count = (time - start) / step_size
         if math.isinf(count):
-            raise InputError(f"{key}: {what} {time:.12g} is too far for steps of {step_size:.12g}")
+            raise InputError(
+                f"{key}: {what} {time:.12g} is too far for steps of {step_size:.12g}; use a smaller"
+                " number"
+            )
         if abs(count - round(count)) <= 1e-6 * max(1.0, abs(count) * 1e-3):
             continue
         offset = start if what == "interval" else 0.0
@@ -203,12 +209,8 @@ def check_hits(key: str, times: Sequence[float], start: float, step_size: float,
         )
 
 
-# Why a loop stops, in the order of what `Interruption.requested` returns.
-_REASONS = ("interrupted", "wall", "stopped", "seconds")
-
-
 class Observer(Protocol):
-    """What looks at a simulation between two steps. Collective."""
+    """An observer of a simulation between two steps. Collective."""
 
     def next_time(self, time: float) -> float:
         """Return the next time after this one that adaptive steps are to hit; or infinity."""
@@ -225,7 +227,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a loop ends: at a time, after so many steps, or seconds by the clock, or by itself."""
+    """Limits of a loop, which may also end by itself: a time, steps, or seconds by the clock."""
 
     until: float = math.inf
     steps: int | None = None
@@ -243,8 +245,8 @@ class TimeLoop:
     step_size : float
         The size of the next step.
     stopped_by : str
-        What ended the loop before its time: "interrupted", "wall", "seconds", "stopped" (by an
-        observer), "steps" or "finished".
+        The reason that ended the loop before its time: "interrupted", "wall", "seconds",
+        "stopped" (by an observer), "steps" or "finished".
     """
 
     def __init__(
@@ -291,7 +293,7 @@ class TimeLoop:
             return
         self._simulation.complete_steps()
         if self._simulation.is_timed:
-            # What steps still take is not the observers' time.
+            # Time that steps still take is not the observers'.
             began = clock.perf_counter()
             self._simulation.synchronize()
             self.stepping += clock.perf_counter() - began
@@ -367,7 +369,8 @@ class TimeLoop:
         if simulation.time + step_size <= simulation.time:
             raise RunError(
                 f"the time step shrank to {step_size:.3g} at step {simulation.step},"
-                f" t = {simulation.time:.6g}: the flow has blown up"
+                f" t = {simulation.time:.6g}: the flow has blown up; a smaller time.cfl, or more"
+                " grid.points, may help"
             )
         if not simulation.shortens_steps or self.is_at_end():
             return step_size
@@ -376,7 +379,7 @@ class TimeLoop:
             stop = min([stop, *(one.next_time(simulation.time) for one in self._observers)])
         if math.isinf(min(stop, step_size)):
             raise InputError(
-                "the fluid is at rest, so the Courant number does not bound the time step; give an"
+                "the fluid is at rest, so the Courant number does not bound the time step; use an"
                 " end time, or a largest step (max_step)"
             )
         remaining = stop - simulation.time
@@ -388,7 +391,7 @@ class TimeLoop:
 
 
 def is_reached(end: float, time: float, case: Case) -> bool:
-    """Return whether a time is that of the end of a run, or beyond it."""
+    """Return whether a time is the end of a run, or beyond it."""
     if end == math.inf:
         return False
     # Times are sums of many steps: without a tolerance rounding could ask for one more.

@@ -48,14 +48,20 @@ from slipstream.show.console import announce, make_console
 from slipstream.show.picture_process import PictureProcess
 from slipstream.show.solver_texts import description, pilot_texts
 
-# How long steps are timed, and pilots take, in seconds; steps before that, which load kernels.
-_STEPPING, _PILOT, _WARMING = 2.5, 4.0, 2
+# Seconds for which steps are timed.
+_STEPPING = 2.5
+# Seconds that pilots take.
+_PILOT = 4.0
+# Steps before any is timed, which load kernels.
+_WARMING = 2
 # Rows of diagnostics that are timed, at most.
 _ROWS = 8
-# An output with so many files is reported.
+# Files from which the number of an output's files is reported.
 _TELLING = 100
-# Bytes of a device from which output is not written in a trial; and what is, to know how fast.
-LARGE, _PROBE = 4 << 30, 64 << 20
+# Bytes of a device from which output is not written in a trial.
+LARGE = 4 << 30
+# Bytes that are written then, to know how fast.
+_PROBE = 64 << 20
 # Files and folders of each kind of output.
 _NAMES = {
     "diagnostics": ("diagnostics.csv", "diagnostics.zarr"),
@@ -77,7 +83,7 @@ _PLAIN_NAMES = {
 
 @dataclass
 class Trial:
-    """What a short trial has found; times in seconds, the same on all ranks."""
+    """Measurements of a short trial; times in seconds, the same on all ranks."""
 
     start_time: float = 0.0
     first_step: float = math.nan
@@ -87,14 +93,14 @@ class Trial:
     # Until the first step, with kernels compiled before.
     starting: float = 0.0
     picture_seconds: float = 0.0
-    # Of one of each kind of output.
+    # For one output of each kind.
     seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, float] = field(default_factory=dict)
     files: dict[str, float] = field(default_factory=dict)
-    # Of what there is once: the case, pictures, and what stores say of themselves.
+    # For files that exist once: the case, pictures, and descriptions of stores.
     more_bytes: float = 0.0
     more_files: float = 0.0
-    # Of the processes of each host: how many, and their memory in bytes.
+    # Number of processes of each host, and their memory in bytes.
     hosts: dict[str, tuple[int, int]] = field(default_factory=dict)
     memory_free: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -102,14 +108,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run will take; times in seconds.
+    """The expected cost of a run; times in seconds.
 
     Attributes
     ----------
     steps : float
         Number of time steps.
     counts : dict of str to int
-        How many of each kind of output are written.
+        Numbers of outputs of each kind.
     parts : dict of str to float
         Seconds by part of the run.
     disk, files : int
@@ -149,14 +155,14 @@ def check_run(
     comm : mpi4py.MPI.Comm, optional
         The ranks that share the work.
     console : rich.console.Console, optional
-        Where rank 0 prints; standard output by default.
+        The stream to which rank 0 prints; standard output by default.
     kmax_eta : float
         The resolution of the smallest eddies that is wanted.
 
     Returns
     -------
     RunCost
-        What was announced.
+        The announced results.
 
     Raises
     ------
@@ -169,7 +175,7 @@ def check_run(
     console = (console or make_console()) if rank == 0 else Console(quiet=True)
     simulation = make()
     with together(simulation.comm):
-        trial, pilot = _try(simulation, folder, console, kmax_eta)
+        trial, pilot = _do_trial(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
         stepping = cost_of(case, trial, pilot).parts[STEPPING]
         simulation.findings(stepping, max(1, trial.steps))
@@ -187,10 +193,10 @@ def check_run(
     return cost
 
 
-def _try(
+def _do_trial(
     simulation: Simulation, folder: Path, console: Console, kmax_eta: float
 ) -> tuple[Trial, PilotFindings]:
-    """Do the trial and what the family adds; `starting` is negative if kernels were compiled."""
+    """Do the trial and the family's part; `starting` is negative if kernels were compiled."""
     trial = Trial(memory_free=_memory_free())
     simulation.check_size()
     announce(console, simulation.case, description(simulation), folder)
@@ -209,7 +215,20 @@ def _try(
     return trial, pilot
 
 
-def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
+def _kernels() -> int:
+    """Return the number of kernels that have been compiled on this machine."""
+    with contextlib.suppress(OSError, SlipstreamError):
+        return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
+    return 0
+
+
+def _memory_free() -> int:
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":") for line in file)
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def _step_and_write(simulation: Simulation, folder: Path, trial: Trial) -> None:
     """Do a few steps, and make one of each output, in a folder for the trial."""
     case, comm = simulation.case, simulation.comm
     chosen = ChosenOutputs(simulation)
@@ -221,7 +240,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
     with (
         Interruption(comm) as interruption,
         drawing as artist,
-        claim_folder(place / "run", comm) as output,
+        claim_folder(folder / "run", comm) as output,
     ):
         on_first_rank(comm, output.begin)
         writer = OutputWriter(simulation, output, chosen)
@@ -242,7 +261,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
             trial.steps = timed.steps
             trial.step_seconds = timed.stepping / max(1, timed.steps)
             if is_large:
-                _count_output(simulation, place, trial)
+                _count_output(simulation, folder, trial)
                 return
             writer.record_last(loop.step_size)
             if artist:
@@ -255,7 +274,7 @@ def _step_and_write(simulation: Simulation, place: Path, trial: Trial) -> None:
         trial.seconds, counts = dict(writer.seconds), dict(writer.counts)
         trial.seconds["diagnostics"] = _of_diagnostics(simulation, trial.seconds["diagnostics"])
         counts[OUTPUTS_NAME] = 2 if chosen.has_files else 0
-        found = on_first_rank(comm, lambda: _sizes(output.path, counts))
+        found = on_first_rank(comm, lambda: _measure_outputs(output.path, counts))
         (trial.bytes, trial.more_bytes), (trial.files, trial.more_files) = found
     trial.picture_seconds = largest(comm, trial.picture_seconds)
 
@@ -270,13 +289,13 @@ def _of_diagnostics(simulation: Simulation, first: float) -> float:
     return largest(simulation.comm, (first + clock.perf_counter() - began) / rows)
 
 
-def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
-    """Make states and fields without writing them: their sizes, and what they would take."""
+def _count_output(simulation: Simulation, folder: Path, trial: Trial) -> None:
+    """Make states and fields without writing them: their sizes, and the seconds to write them."""
     comm = simulation.comm
 
     def probe() -> float:
         began = clock.perf_counter()
-        with (place / "probe").open("wb") as file:
+        with (folder / "probe").open("wb") as file:
             file.write(os.urandom(1 << 20) * (_PROBE >> 20))
             os.fsync(file.fileno())
         return (clock.perf_counter() - began) / _PROBE
@@ -287,21 +306,21 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
     kinds = {"fields": simulation.fields, "checkpoint": simulation.checkpoint, **paths}
     for kind, make in kinds.items():
         began, size, files = clock.perf_counter(), 0, 0
-        for one in make():
-            size += one.data.nbytes
-            box = one.offset, one.data.shape
+        for part in make():
+            size += part.data.nbytes
+            box = part.offset, part.data.shape
             boxes = [box] if comm is None else comm.allgather(box)
-            files += stored_layout(one.shape, boxes, one.data.itemsize).files(one.shape)
-            del one  # before the next one is made
+            files += stored_layout(part.shape, boxes, part.data.itemsize).files(part.shape)
+            del part  # before the next one is made
         made = clock.perf_counter() - began
         total = size if comm is None else sum(comm.allgather(size))
         trial.bytes[kind], trial.files[kind] = total, files
         trial.seconds[kind] = largest(comm, made) + per_byte * total
     began = clock.perf_counter()
-    found = simulation.diagnostics()
+    diagnostics = simulation.diagnostics()
     trial.seconds["diagnostics"] = largest(comm, clock.perf_counter() - began)
     # All digits as text, and eight bytes.
-    trial.bytes["diagnostics"] = 30.0 * len(found)
+    trial.bytes["diagnostics"] = 30.0 * len(diagnostics)
     began = clock.perf_counter()
     spectra = simulation.spectra()
     trial.seconds["spectra"] = largest(comm, clock.perf_counter() - began)
@@ -310,23 +329,23 @@ def _count_output(simulation: Simulation, place: Path, trial: Trial) -> None:
 
 @contextlib.contextmanager
 def _trial_folder(folder: Path, comm: Comm) -> Iterator[Path]:
-    """Give a folder on the file system of the output, and remove it. Collective."""
+    """Make a folder on the file system of the output, and remove it at the end. Collective."""
 
     def made() -> str:
         absolute = folder.absolute()
-        parent = next(one for one in absolute.parents if one.exists())
-        place = parent if os.access(parent, os.W_OK | os.X_OK) else None
-        return tempfile.mkdtemp(prefix=".slipstream-check-", dir=place)
+        parent = next(parent for parent in absolute.parents if parent.exists())
+        writable = parent if os.access(parent, os.W_OK | os.X_OK) else None
+        return tempfile.mkdtemp(prefix=".slipstream-check-", dir=writable)
 
-    place = Path(on_first_rank(comm, made))
+    trial_folder = Path(on_first_rank(comm, made))
     try:
-        yield place
+        yield trial_folder
     finally:
         if comm is None or comm.rank == 0:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(trial_folder, ignore_errors=True)
 
 
-def _sizes(
+def _measure_outputs(
     folder: Path, counts: Mapping[str, int]
 ) -> tuple[tuple[dict[str, float], float], tuple[dict[str, float], float]]:
     """Return the bytes and the files of one of each kind of output, and of all that is there once.
@@ -339,7 +358,7 @@ def _sizes(
         if count:
             sizes[kind] = sum(sum(_sizes_in(place).values()) for place in places) / count
             files[kind] = sum(_repeated(_sizes_in(place)) for place in places) / count
-    # Of a row among many: in the text, and in the zarr group.
+    # For a row among many: in the text, and in the zarr group.
     *_, row = (folder / "diagnostics.csv").read_bytes().splitlines() or [b""]
     sizes["diagnostics"] = len(row) + 8.0 * len(row.split(b","))
     files["diagnostics"] = 0.0
@@ -358,24 +377,17 @@ def _sizes_in(path: Path) -> dict[Path, int]:
 
 
 def _repeated(files: Collection[Path]) -> int:
-    """Return how many files are there again each time: not what zarr stores have once."""
+    """Return the number of files that each time adds: not what zarr stores have once."""
     return sum(
-        CHECKPOINTS_NAME in one.parts
-        or ".zarr" not in str(one)
-        or bool(_OF_A_TIME.search(str(one)))
-        for one in files
+        CHECKPOINTS_NAME in path.parts
+        or ".zarr" not in str(path)
+        or bool(_OF_A_TIME.search(str(path)))
+        for path in files
     )
 
 
-def _kernels() -> int:
-    """Return how many kernels have been compiled on this machine."""
-    with contextlib.suppress(OSError, SlipstreamError):
-        return sum(one.suffix in CODE_SUFFIXES for one in cache_folder().iterdir())
-    return 0
-
-
 def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
-    """Return how many processes each host has, and the memory they took at most. Collective."""
+    """Return the number of processes of each host, and their largest memory. Collective."""
     mine = socket.gethostname(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     hosts: dict[str, tuple[int, int]] = {}
     for name, used in [mine] if comm is None else comm.allgather(mine):
@@ -384,17 +396,11 @@ def _memory_of_hosts(comm: Comm) -> dict[str, tuple[int, int]]:
     return hosts
 
 
-def _memory_free() -> int:
-    with open("/proc/meminfo") as file:
-        lines = dict(line.split(":") for line in file)
-    return int(lines["MemAvailable"].split()[0]) * 1024
-
-
 # -- what follows for the run ----------------------------------------------------------------------
 
 
 def cost_of(case: Case, trial: Trial, pilot: PilotFindings) -> RunCost:
-    """Return what a run takes, from a trial and what its family foresees."""
+    """Return the cost of a run, from a trial and the forecast of its family."""
     left = case.time.end - trial.start_time
     steps, most = pilot.steps, case.time.max_steps
     if steps is None:
@@ -434,7 +440,7 @@ def cost_of(case: Case, trial: Trial, pilot: PilotFindings) -> RunCost:
 
 
 def _steps_for_hits(counts: Mapping[str, int], steps: float) -> float:
-    """Return how many more steps it takes that adaptive ones are shortened to hit times of output.
+    """Return the number of steps that shortening adds, so that adaptive steps hit times of output.
 
     Between two of them it is half a step on average, and none where steps fit.
     """
@@ -497,24 +503,24 @@ def _show(
     for name, fact in pilot_texts(pilot, case).items():
         add(name, fact)
     console.print(table, highlight=False)
-    told = list(pilot.warnings)
+    warnings = list(pilot.warnings)
     # A forecast says more than a warning of the present state.
-    is_said = any("kmax_eta" in text for text in told)
-    told += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
+    is_said = any("kmax_eta" in text for text in warnings)
+    warnings += [text for text in trial.warnings if not (is_said and "kmax_eta" in text)]
     wall = case.time.wall_seconds
     if wall is not None and cost.wall > wall:
         start = cost.parts["start"]
         jobs = math.ceil((cost.wall - start) / (wall - start)) if wall > start else math.inf
-        told.append(
+        warnings.append(
             f"time.wall = {case.time.wall} ends the run before its time; with slipstream resume it"
             f" takes about {jobs} jobs"
             if jobs < math.inf
             else f"time.wall = {case.time.wall} is over before the run has begun"
         )
     if cost.disk > free.free:
-        told.append(f"the output does not fit: {bytes_text(free.free)} are free")
+        warnings.append(f"the output does not fit: {bytes_text(free.free)} are free")
     if warning := files_warning(cost.files):
-        told.append(warning)
-    for text in told:
+        warnings.append(warning)
+    for text in warnings:
         console.print(Text(printable(f"warning: {text}"), style="yellow"), soft_wrap=True)
     console.print("checked only: nothing was run or written", highlight=False)

@@ -297,7 +297,7 @@ class Summary:
     # Seconds in the time steps by category of work, mean over ranks. Work that overlaps counts in
     # each, so they may sum to more than the time steps took.
     timers: dict[str, float] = field(default_factory=dict)
-    # What ended the run before its end time, such as the key of a limit.
+    # The reason that ended the run before its end time, such as the key of a limit.
     stopped_by: str = ""
     folder: Path = Path()
     pictures: list[Path] = field(default_factory=list)
@@ -307,7 +307,7 @@ class Summary:
     report: list[Path] = field(default_factory=list)
     # Files that only this solver family writes.
     extras: list[Path] = field(default_factory=list)
-    # What to do next if the run has not reached its goal.
+    # The next step for the user if the run has not reached its goal.
     advice: str = ""
 
 
@@ -407,8 +407,8 @@ class PartVerdict:
     difference: float = 0.0
     # Whether small differences have grown so much that later rows were not compared.
     is_lost: bool = False
-    # What else has changed since the run was computed.
-    others: tuple[str, ...] = ()
+    # Other changes since the run was computed.
+    other_software: tuple[str, ...] = ()
 
     @property
     def steps(self) -> str:
@@ -418,7 +418,9 @@ class PartVerdict:
     @property
     def remarks(self) -> list[str]:
         """Remarks that are too long for a table."""
-        return [f"steps {self.steps}: {text}" for text in (self.problem, *self.others) if text]
+        return [
+            f"steps {self.steps}: {text}" for text in (self.problem, *self.other_software) if text
+        ]
 
     @property
     def text(self) -> str:
@@ -445,8 +447,14 @@ def verification_table(verdicts: Sequence[PartVerdict]) -> Table:
     for name in ("from", "steps", "digests"):
         table.add_column(name, justify="left" if name == "from" else "right")
     table.add_column("result", overflow="fold")
-    for one in verdicts:
-        style = "bold red" if one.deviates else "yellow" if one.problem or one.doubt else "green"
-        cells = printable(one.origin), one.steps, str(one.digests)
-        table.add_row(*map(Text, cells), Text(printable(one.text), style=style))
+    for verdict in verdicts:
+        style = (
+            "bold red"
+            if verdict.deviates
+            else "yellow"
+            if verdict.problem or verdict.doubt
+            else "green"
+        )
+        cells = printable(verdict.origin), verdict.steps, str(verdict.digests)
+        table.add_row(*map(Text, cells), Text(printable(verdict.text), style=style))
     return table

@@ -16,12 +16,20 @@ import numpy as np
 from slipstream.engine.array_types import Comm
 from slipstream.engine.fields import Field, PlaneChoice, ends_of, nearest_point, spacing_of
 
+# From dark to bright; perceptually uniform.
+INTENSITY = "inferno"
+# To both sides of zero; perceptually uniform.
+DIVERGING = "RdBu_r"
+# The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
+# overshoot, makes of a positive field.
+_BOTH_SIGNS = 0.05
+
 
 @dataclass(frozen=True)
 class FieldPlane:
     """A plane of a field at a fixed position along one of its dimensions, `normal_name`.
 
-    That is empty if the plane is all there is of the field.
+    `normal_name` is empty if the field is only this plane.
     """
 
     name: str
@@ -33,10 +41,10 @@ class FieldPlane:
     columns: np.ndarray
     normal_name: str
     position: float
-    # What is shown, with its unit.
+    # The quantity that is shown, with its unit.
     label: str
     time: float
-    # Of coordinates; "1" if they are non-dimensional.
+    # The unit of coordinates; "1" if they are non-dimensional.
     unit: str = "1"
 
 
@@ -174,13 +182,6 @@ def compose_plane(
     return dataclasses.replace(first, values=values)
 
 
-# From dark to bright, and to both sides of zero. Both are perceptually uniform.
-INTENSITY, DIVERGING = "inferno", "RdBu_r"
-# The smaller of the two signs counts from this part of the larger one on: not what rounding, or an
-# overshoot, makes of a positive field.
-_BOTH_SIGNS = 0.05
-
-
 @dataclass(frozen=True)
 class ColourScale:
     """The values of the first and the last colour, a map, and whether values lie beyond them."""
@@ -188,7 +189,7 @@ class ColourScale:
     low: float
     high: float
     map_name: str
-    # As Matplotlib calls it: which ends of a colour bar are arrows.
+    # Matplotlib's word for the ends of a colour bar that are arrows.
     extend: str = "neither"
 
     @classmethod

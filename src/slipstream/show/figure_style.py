@@ -32,7 +32,7 @@ GREY = "#666666"
 # For curves side by side, in this order.
 COLOURS = (BLUE, VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SEQUENCE = "viridis_r"
-# Where there is nothing to show.
+# The colour where there is nothing to show.
 NOTHING = "#c9c9c9"
 
 STYLE: dict[Any, Any] = {
@@ -62,18 +62,26 @@ STYLE: dict[Any, Any] = {
     "mathtext.fontset": "dejavusans",
 }
 
+# Characters of a title, at most.
 _LONGEST_TITLE = 120
-# SVG within a page: without the frame of a file, and with unique names.
-# Of fields, which are pixels: enough for a page that is as wide as a screen.
+# For fields within a page, which are pixels: enough for a page that is as wide as a screen.
 _DOTS_PER_INCH = 80
-# Inches, of a title in one line.
+# Inches of a title in one line.
 _TITLE_HEIGHT = 0.3
+# SVG within a page: without the frame of a file, and with unique names.
 _SVG_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "slipstream",
     "figure.constrained_layout.use": False,
 }
 _HEAD = re.compile(r"<svg [^>]*?viewBox=\"([-0-9. ]+)\"[^>]*>")
+FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
+# Characters of a label that fit next to a colour bar.
+_ONE_LINE = 48
+# Points along the longer edge of a small picture.
+_MOST_SHOWN = 256
+# For a small picture of a plane.
+_PLANE_DOTS_PER_INCH = 110
 
 
 @contextlib.contextmanager
@@ -227,14 +235,6 @@ def in_lines(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 28))
 
 
-FORMATS = tuple(sorted(FigureCanvasAgg.get_supported_filetypes()))
-# Characters of a label that fit next to a colour bar.
-_ONE_LINE = 48
-# Points along the longer edge of a small picture.
-_MOST_SHOWN = 256
-_PLANE_DOTS_PER_INCH = 110
-
-
 def plane_figure(
     plane: FieldPlane,
     title: str,
@@ -356,7 +356,7 @@ def height_over_width(plane: FieldPlane) -> float:
 
 
 def extent_of(coordinates: np.ndarray) -> tuple[float, float]:
-    """Return where the cells around equally spaced points begin and end."""
+    """Return the ends of the cells around equally spaced points."""
     spacing = coordinates[1] - coordinates[0] if len(coordinates) > 1 else 1.0
     return float(coordinates[0] - spacing / 2), float(coordinates[-1] + spacing / 2)
 

@@ -25,7 +25,7 @@ from slipstream.engine.text import one_line
 from slipstream.files.durable_files import errors_name, named
 from slipstream.show.field_planes import ColourScale, FieldPlane, colour_scale
 
-# Frames by which the colours are chosen.
+# Frames that determine the colours.
 _FIRST_FRAMES = 8
 _COLOURS = 220
 # Greys follow the colours in the palette, from black to white.
@@ -33,9 +33,16 @@ _GREYS = 32
 # The number of points without a value.
 _NOTHING = _COLOURS + 24
 # Pixels of the longer side of a frame, at least and at most, where none are asked for.
-_SMALLEST, _LARGEST = 640, 1080
-# Pixels at 100 dots an inch: left, right, above and below the plane; the bar, and its distance.
-_MARGINS, _BAR, _GAP, _DOTS = (70, 112, 34, 54), 16, 12, 100
+_SMALLEST = 640
+_LARGEST = 1080
+# Pixels to the left, to the right, above and below the plane.
+_MARGINS = (70, 112, 34, 54)
+# Pixels of the width of the colour bar.
+_BAR = 16
+# Pixels between the plane and the bar.
+_GAP = 12
+# Dots per inch.
+_DOTS = 100
 
 
 def check_movie(kind: str, where: str) -> None:
@@ -66,7 +73,7 @@ class Movie:
         self._file: _GifFile | _Mp4File
         make = _GifFile if kind == "gif" else _Mp4File
         self._file = make(path, frames_per_second)
-        # As long as the colours are not settled.
+        # Until the colours are settled.
         self._first: list[tuple[np.ndarray, float]] | None = [] if limits is None else None
         # Empty: chosen from the values.
         self._wanted_map, self._map = colours, ""

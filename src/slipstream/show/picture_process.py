@@ -61,7 +61,7 @@ class PictureProcess:
         )
         self._thread = ThreadPoolExecutor(1)
         self._answer: Future[Answer] | None = None
-        # Those drawn for a page, as SVG by name, once they are finished.
+        # Pictures for a page, as SVG by name, once they are finished.
         self.plots: dict[str, str] = {}
         with contextlib.suppress(BrokenPipeError):  # told when it is to draw
             self._send([os.path.abspath(one) for one in sys.path])
@@ -85,7 +85,7 @@ class PictureProcess:
         self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
     ) -> None:
         """Start drawing pictures into a folder, and for a page; `finish` waits for them."""
-        # By which the other process, too, reaches a folder that this one holds open.
+        # The other process, too, reaches a folder by it that this one holds open.
         path = os.path.abspath(str(folder).replace("/proc/self/", f"/proc/{os.getpid()}/", 1))
         self._folder, self._folder_there = Path(folder), path
         wanted = path, list(requests), for_page
@@ -144,7 +144,7 @@ def _serve() -> None:
         pictures = _drawing(*pickle.load(requests))
     except EOFError:
         os._exit(0)
-    pickle.dump(_drawn(pictures), answers)
+    pickle.dump(_draw_all(pictures), answers)
     answers.flush()
 
 
@@ -176,7 +176,7 @@ def _draw(picture: Picture, folder: str | Path, for_page: bool) -> Drawn:
     return picture.name, path.name, svg
 
 
-def _drawn(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
+def _draw_all(pictures: Sequence[Callable[[], Drawn]]) -> Answer:
     """Draw all, each in a copy of this process; return the pictures and the errors."""
     copies = []
     for picture in pictures:

@@ -60,7 +60,7 @@ class PlaneWishes:
     def of_options(
         cls, plane: str | None, time: float | None, limits: str | None, colours: str | None
     ) -> PlaneWishes:
-        """Return the wishes that options express, once they are checked."""
+        """Return the wishes from options, after checking these."""
         if time is not None and not math.isfinite(time):
             raise InputError(f"--time: {time} is no time; accepted: a number")
         if colours is not None and colours not in matplotlib.colormaps:
@@ -80,6 +80,37 @@ class PlaneWishes:
         if self.limits is not None:
             return ColourScale.between(*self.limits, self.colours)
         return colour_scale(plane.values, brightest, self.colours)
+
+
+def _plane(text: str | None) -> tuple[str, float | None]:
+    """Return the axis and the position of a plane, such as ``z=0.5``."""
+    if text is None:
+        return "", None
+    axis, equals, place = text.partition("=")
+    try:
+        position = float(place) if equals else None
+    except ValueError:
+        position = math.nan
+    if axis.strip() not in _AXES or (position is not None and not math.isfinite(position)):
+        raise InputError(
+            f"--plane: {shown(text)}; accepted: an axis and a position, such as z=0.5, or an axis"
+        )
+    return axis.strip(), position
+
+
+def _limits(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(
+            f"--range: {shown(text)}; accepted: the values of the first and the last colour, such"
+            " as --range=-1,1"
+        )
+    return low, high
 
 
 def plot(
@@ -130,10 +161,10 @@ def plot(
         elif movie:
             if wishes.time is not None:
                 raise InputError("--time and --movie exclude each other: a movie has all snapshots")
-            choices = [run.choice_of(one) for one in _fields(run, field)]
+            choices = [run.choice_of(name) for name in _fields(run, field)]
             check_movie(format, "--format")
             _make(out)
-            return [_movie(run, one, wishes, out, format, size) for one in choices]
+            return [_movie(run, choice, wishes, out, format, size) for choice in choices]
         else:
             pictures = _plane_pictures(run, field, wishes, tell, recompute)
         return _write(pictures, out, format)
@@ -159,7 +190,7 @@ def plot_together(
 def spectrum_wishes(
     name: str | None, power: str | None, is_average: bool, since: float | None
 ) -> SpectrumWishes | None:
-    """Return the wishes for a spectrum that options express; None without any."""
+    """Return the wishes for a spectrum from options; None without any."""
     if since is not None and not (is_average and math.isfinite(since)):
         raise InputError("--since: goes with --average; accepted: a time")
     try:
@@ -221,24 +252,26 @@ def _plane_pictures(
         nearest = float(run.times[run.snapshot(time)])
         is_stored = abs(nearest - time) <= 1e-6 * max(abs(nearest), abs(time))
     if not is_stored and recompute is not None:
-        drawn = _recomputed(run, field, wishes, recompute)
+        drawn = _recompute_planes(run, field, wishes, recompute)
     else:
-        choices = [run.choice_of(one) for one in _fields(run, field)]
+        choices = [run.choice_of(name) for name in _fields(run, field)]
         where = run.snapshot(time), wishes.axis, wishes.position
-        drawn = [(one, run.plane(one, *where)) for one in choices]
+        drawn = [(choice, run.plane(choice, *where)) for choice in choices]
         if not is_stored:
             times, drawn_time = run.times, drawn[0][1].time
             text = f"--time {time:g}: no snapshot of that time; drawn is the nearest, of"
             text += f" t = {drawn_time:.6g}"
             neighbours = [*times[times < drawn_time][-1:], *times[times > drawn_time][:1]]
             if neighbours:
-                near = " and ".join(f"t = {float(one):.6g}" for one in neighbours)
+                near = " and ".join(
+                    f"t = {float(time_of_snapshot):.6g}" for time_of_snapshot in neighbours
+                )
                 text += f" (next to it: {near})"
             tell(text)
-    return [_picture(run, *one, wishes) for one in drawn]
+    return [_picture(run, *choice_and_plane, wishes) for choice_and_plane in drawn]
 
 
-def _recomputed(
+def _recompute_planes(
     run: StoredRun,
     field: str | None,
     wishes: PlaneWishes,
@@ -343,38 +376,7 @@ def _make(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
 
 
-def _plane(text: str | None) -> tuple[str, float | None]:
-    """Return the axis and the position of a plane, such as ``z=0.5``."""
-    if text is None:
-        return "", None
-    axis, equals, place = text.partition("=")
-    try:
-        position = float(place) if equals else None
-    except ValueError:
-        position = math.nan
-    if axis.strip() not in _AXES or (position is not None and not math.isfinite(position)):
-        raise InputError(
-            f"--plane: {shown(text)}; accepted: an axis and a position, such as z=0.5, or an axis"
-        )
-    return axis.strip(), position
-
-
-def _limits(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        low, high = math.nan, math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(
-            f"--range: {shown(text)}; accepted: the values of the first and the last colour, such"
-            " as --range=-1,1"
-        )
-    return low, high
-
-
 def usual_folder(*runs: Path) -> Path:
-    """Return where pictures of runs are written by default: not into their own folders."""
+    """Return the default folder for pictures of runs: never one of their own folders."""
     names = [one_line(run.absolute().name) or "run" for run in runs]
     return Path("plots") / shortened("-".join(names), _LONGEST_FOLDER).replace("…", "_")

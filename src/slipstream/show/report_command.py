@@ -44,7 +44,9 @@ from slipstream.show.run_pictures import (
 )
 from slipstream.show.stored_run import StoredRun, average_of_spectrum
 
-_MOST_RUNS, _COMPARISON = 24, "comparison.html"
+# Runs on one page, at most.
+_MOST_RUNS = 24
+_COMPARISON = "comparison.html"
 # Inches: 86 mm, a column of most journals.
 _COLUMN_WIDTH = 3.386
 _COLUMN_STYLE = {
@@ -59,13 +61,15 @@ _COLUMN_STYLE = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
 }
-# Curves against time in a column of a journal, and on a page.
-_MOST_IN_COLUMN, _MOST_PANELS = 2, 6
+# Curves against time in a column of a journal, at most.
+_MOST_IN_COLUMN = 2
+# Curves against time on a page, at most.
+_MOST_PANELS = 6
 # Keys that label a run, at most.
 _MOST_KEYS = 3
-# What differs between runs without being their subject.
+# Keys that differ between runs without being their subject.
 _AROUND = ("time.", "run.", "initial.restart")
-# What differs between runs of any kind, and says nothing about them.
+# Keys that differ between runs of any kind, and say nothing about them.
 _OF_NO_INTEREST = ("output.", "title")
 _DASHES = ("-", "--", ":", "-.")
 Runs = Mapping[str, StoredRun]
@@ -175,12 +179,15 @@ def _overview(runs: Runs) -> list[tuple[str, ...]]:
     rows = [
         ("title", *(run.title for run in runs.values())),
         ("state", *(state_of(run.record, run.is_running)[1] for run in runs.values())),
-        ("steps", *(str(one.to_step) if one else "" for one in last)),
-        ("time", *(f"{one.to_time:.6g}" if one else "" for one in last)),
+        ("steps", *(str(segment.to_step) if segment else "" for segment in last)),
+        ("time", *(f"{segment.to_time:.6g}" if segment else "" for segment in last)),
         ("seconds", *(f"{seconds_of(record.segments):.0f}" for record in records)),
-        ("devices", *(", ".join(one.devices) if one else "" for one in last)),
-        ("ranks", *(str(one.ranks) if one else "" for one in last)),
-        ("Slipstream", *(f"{one.version} {one.commit}".strip() if one else "" for one in last)),
+        ("devices", *(", ".join(segment.devices) if segment else "" for segment in last)),
+        ("ranks", *(str(segment.ranks) if segment else "" for segment in last)),
+        (
+            "Slipstream",
+            *(f"{segment.version} {segment.commit}".strip() if segment else "" for segment in last),
+        ),
     ]
     return [row for row in rows if any(row[1:])]
 
@@ -189,13 +196,15 @@ def _results(runs: Runs) -> list[tuple[str, ...]]:
     results = [
         run.record.segments[-1].results if run.record.segments else {} for run in runs.values()
     ]
-    names = dict.fromkeys(name for one in results for name in one)
-    rows = [(name, *(one[name][0] if name in one else "" for one in results)) for name in names]
+    names = dict.fromkeys(name for result in results for name in result)
+    rows = [
+        (name, *(result[name][0] if name in result else "" for result in results)) for name in names
+    ]
     columns = dict.fromkeys(name for run in runs.values() for name in run.choice.columns)
     for name in columns:
         last = [run.series[0].get(name, np.zeros(0)) for run in runs.values()]
-        if any(len(one) for one in last):
-            values = (f"{one[-1]:.6g}" if len(one) else "" for one in last)
+        if any(len(column) for column in last):
+            values = (f"{column[-1]:.6g}" if len(column) else "" for column in last)
             rows.append((f"{name} at the end", *values))
     return rows
 
@@ -203,7 +212,7 @@ def _results(runs: Runs) -> list[tuple[str, ...]]:
 def labels_by_difference(runs: Runs) -> dict[str, str]:
     """Return labels of runs: the values of what differs between their cases, or else the names."""
     rows = differences(runs)
-    # How long they run, and on what, tells runs apart only if nothing else does.
+    # Duration and devices distinguish runs only if nothing else does.
     rows = ([row for row in rows if not row[0].startswith(_AROUND)] or rows)[:_MOST_KEYS]
     keys = [row[0].rpartition(".")[2] for row in rows]
     keys = [row[0] if keys.count(key) > 1 else key for row, key in zip(rows, keys, strict=True)]

@@ -71,6 +71,26 @@ footer{margin-top:2.5rem;color:var(--soft);font-size:.9rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}h2{break-after:avoid}
 .figures{grid-template-columns:1fr 1fr}}
 """
+# The columns that are checked.
+CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
+# The largest wavenumber times the Kolmogorov length that resolves gradients.
+_RESOLVES_GRADIENTS = 1.5
+# The same product that resolves energies.
+_RESOLVES = 1.0
+_MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
+_MOST_RESIDUAL = 0.05
+REPORT_NAME = "report.html"
+TIMELINE_NAME = "timeline.png"
+# Bytes of all plots, at most: a page is to stay small enough to be sent.
+_MOST_PLOTS = 1_100_000
+# Bytes of a picture, at most.
+_MOST_PICTURE = 250_000
+# Width over height of plots that take a whole row.
+_WIDE = 1.7
+# Segments on a page, at most: the last ones.
+_MOST_SEGMENTS = 30
+# Warnings on a page, at most.
+_MOST_WARNINGS = 20
 
 
 def page(title: str, body: Iterable[str]) -> str:
@@ -128,14 +148,6 @@ def preformatted(text: str) -> str:
     """Return a text with its lines, such as a command or a case."""
     lines = "\n".join(escaped(line) for line in text.splitlines())
     return f"<pre>{lines}</pre>"
-
-
-# The columns that are checked.
-CHECKED = ("kmax_eta", "mach", "mass", "hamiltonian", "budget_residual")
-# Of the largest wavenumber times the Kolmogorov length: for gradients, and for energies.
-_RESOLVES_GRADIENTS, _RESOLVES = 1.5, 1.0
-_MOST_DRIFT = {"mass": 1e-3, "hamiltonian": 1e-2}
-_MOST_RESIDUAL = 0.05
 
 
 @dataclass(frozen=True)
@@ -211,14 +223,6 @@ def _narrow_pores(plane: FieldPlane) -> Check | None:
     return Check("narrow pores", f"{share:.0%}", remark, share > MANY_NARROW)
 
 
-REPORT_NAME, TIMELINE_NAME = "report.html", "timeline.png"
-# A page is to stay small enough to be sent.
-_MOST_PLOTS, _MOST_PICTURE = 1_100_000, 250_000
-# Width over height of plots that take a whole row.
-_WIDE = 1.7
-_MOST_SEGMENTS, _MOST_WARNINGS = 30, 20
-
-
 def run_page(
     folder: Path,
     record: RunRecord,
@@ -229,7 +233,7 @@ def run_page(
     is_running: bool = False,
     timeline: bytes = b"",
 ) -> str:
-    """Return the page of a run; the folder is named as by those who resume the run.
+    """Return the page of a run; the folder is named as users who resume the run name it.
 
     `plots` are inline SVG by the names of the pictures, `case` is the effective case if the record
     has none, and `timeline` a PNG of a step's timeline.
@@ -262,7 +266,7 @@ def run_page(
             section("Machine", _in_columns(_machine(last))),
             section("What was chosen", _in_columns(chosen)),
             section("Case", folded("the case as it was run", last.case or case)),
-            section("How to continue", _going_on(folder, last)),
+            section("How to continue", _continuation(folder, last)),
             section("How to cite", _citation(record, last)),
             f"<footer>{escaped(_when(last.ended or last.updated))} · written by Slipstream"
             f" {escaped(last.version)}</footer>\n",
@@ -372,15 +376,17 @@ def _segments(record: RunRecord) -> str:
     rows = [
         (
             str(number),
-            _when(one.began),
-            _when(one.ended) if one.ended else "",
-            f"{one.from_step} to {one.to_step}",
-            f"{one.from_time:.6g} to {one.to_time:.6g}",
-            one.ended_by or "",
-            ", ".join(filter(None, [f"{one.ranks} ranks" if one.ranks > 1 else "", one.host])),
-            " ".join(one.settings),
+            _when(segment.began),
+            _when(segment.ended) if segment.ended else "",
+            f"{segment.from_step} to {segment.to_step}",
+            f"{segment.from_time:.6g} to {segment.to_time:.6g}",
+            segment.ended_by or "",
+            ", ".join(
+                filter(None, [f"{segment.ranks} ranks" if segment.ranks > 1 else "", segment.host])
+            ),
+            " ".join(segment.settings),
         )
-        for number, one in enumerate(record.segments, 1)
+        for number, segment in enumerate(record.segments, 1)
     ]
     head = ("", "began (UTC)", "ended", "steps", "time", "ended by", "where", "changed")
     left_out = len(rows) - _MOST_SEGMENTS
@@ -411,7 +417,7 @@ def _in_columns(rows: Sequence[tuple[str, str]]) -> str:
     return f"<div class='facts'>{columns}</div>" if columns else ""
 
 
-def _going_on(folder: Path, last: Segment) -> str:
+def _continuation(folder: Path, last: Segment) -> str:
     resume = f"slipstream resume {shlex.quote(str(folder))}"
     if last.ended_by == "end" and last.end_time is not None:
         text = f"{resume} --set time.end={2 * last.end_time:g}   # further"

@@ -55,7 +55,7 @@ _FEW_ROWS = 12
 _MOST_ROWS = 4000
 # More shells deserve a guide of slope -5/3.
 _SHELLS_FOR_GUIDE = 16
-# How far from -5/3 the slope of an inertial range may be.
+# The largest distance from -5/3 of the slope of an inertial range.
 _SLOPE_TOLERANCE = 0.5
 
 
@@ -276,23 +276,25 @@ def draw_spectrum(
     if name is None:
         set_empty_limits(axes)
         return
-    shown = [(time, one) for time, one in spectra if name in one]
+    shown = [(time, spectrum) for time, spectrum in spectra if name in spectrum]
     # A spectrum of one or two waves, as in many initial states, makes no curve.
-    shown = [one for one in shown[:-1] if len(visible_shells(*one[1][name])[0]) > 2] + shown[-1:]
+    shown = [timed for timed in shown[:-1] if len(visible_shells(*timed[1][name])[0]) > 2] + shown[
+        -1:
+    ]
     shown = [
-        (time, {kind: resolved_shells(*curve, choice.cutoff) for kind, curve in one.items()})
-        for time, one in shown
+        (time, {kind: resolved_shells(*curve, choice.cutoff) for kind, curve in spectrum.items()})
+        for time, spectrum in shown
     ]
     times = [time for time, _ in shown]
     colours = matplotlib.colormaps[SEQUENCE]
     shade = Normalize(times[0], times[-1] if len(times) > 1 else times[0] + 1)
-    for time, one in shown:
+    for time, spectrum in shown:
         is_last = time == times[-1]
         # The lightest end of the map would vanish on white paper.
         colour = colours(0.12 + 0.88 * shade(time)) if len(times) > 1 else BLUE
         _draw_shells(
             axes,
-            *one[name],
+            *spectrum[name],
             color=colour,
             linewidth=2.4 if is_last else 1.1,
             zorder=3 if is_last else 2,
@@ -341,11 +343,11 @@ def resolved_shells(
 
 @dataclass(frozen=True)
 class SpectrumWishes:
-    """How a spectrum is drawn; whatever is not requested is empty."""
+    """The requested form of a spectrum; whatever is not requested is empty."""
 
     # By default the first that the run draws.
     name: str = ""
-    # The power of the wavenumber by which values are multiplied: a compensated spectrum.
+    # Values are multiplied by this power of the wavenumber: a compensated spectrum.
     power: Fraction = Fraction(0)
     # Whether the average over time is drawn, with a band of its standard error.
     is_average: bool = False

@@ -32,17 +32,23 @@ from slipstream.files.checkpoint import CHECKPOINTS_NAME
 from slipstream.files.run_folder import RUN_RECORD_NAME, SERIES_NAME, RunFolder, RunRecord, Segment
 from slipstream.files.time_series import SeriesTail
 
-# What shows that a run is alive, and for how many seconds it may be silent: a log has a line every
-# ten minutes at least.
+# Files whose changes show that a run is alive.
 _SIGNS = (SERIES_NAME, RUN_RECORD_NAME, "run.log", CHECKPOINTS_NAME)
+# Seconds for which a run may be silent: a log has a line every ten minutes at least.
 _LONGEST_SILENCE = 900.0
-# Another machine may have the same name: a process is not missed while there are signs of life.
+# Seconds for which signs of life count, even if the process is missing: another machine may have
+# the same name.
 _SHORTEST_SILENCE = 10.0
-# Over how many seconds of watching the speed is taken.
+# Seconds of watching from which the speed is taken.
 _WINDOW = 120.0
 
-WAITING, RUNNING, SILENT, KILLED, FAILED = "waiting", "running", "silent", "killed", "failed"
-# How a segment ended: the words for a line; for a page, whether all is well, and its words.
+# Conditions of a run.
+WAITING = "waiting"
+RUNNING = "running"
+SILENT = "silent"
+KILLED = "killed"
+FAILED = "failed"
+# The end of a segment: the words for a line; for a page, whether all is well, and its words.
 ENDINGS = {
     "end": ("ended", "good", "finished: end time reached"),
     "finished": ("finished: steady", "good", "finished: the flow is steady"),
@@ -52,6 +58,33 @@ ENDINGS = {
     "stopped": ("stopped by its program", "warn", "stopped by its program: can be resumed"),
     "failed": (FAILED, "warn", "failed"),
 }
+_BARS = "▁▂▃▄▅▆▇█"
+# Positive values that span more than this are drawn by their logarithms.
+_SPAN = 1e3
+# Columns that are shown first, if they exist.
+_MAIN = (
+    "energy",
+    "velocity_energy",
+    "magnetic_energy",
+    "dissipation",
+    "injection",
+    "enstrophy",
+    "kmax_eta",
+    "budget_residual",
+    "permeability_millidarcy",
+    "permeability_lattice",
+    "residual",
+    "mach",
+    "error_rms",
+    "error_max",
+)
+_NO_SERIES = ("step", "time")
+# Diagnostics that are shown, at most.
+_ROWS = 8
+# Warnings that are shown: the last ones.
+_WARNINGS = 3
+# Characters of a bar or a curve, at least.
+_NARROWEST = 10
 
 
 @dataclass
@@ -64,11 +97,11 @@ class RunStatus:
     # Whether nothing more is to be expected of it.
     is_over: bool = False
     title: str = ""
-    # How often it was started.
+    # Number of times that it was started.
     segments: int = 0
     step: float = math.nan
     time: float = math.nan
-    # Where this segment began and is to end: earlier than its case says if the flow is steady.
+    # Begin and end of this segment: it ends earlier than its case says if the flow is steady.
     start: float = math.nan
     end: float = math.nan
     steps_per_second: float = math.nan
@@ -82,12 +115,12 @@ class RunStatus:
     where: str = ""
     # Of this segment.
     warnings: list[str] = field(default_factory=list)
-    # The error by which it has failed, or the fault of its files.
+    # The error that ended it, or the fault of its files.
     error: str = ""
 
     @property
     def fraction(self) -> float:
-        """How much of this segment's time is over; not-a-number if that is not known."""
+        """The share of this segment's time that is over; not-a-number if unknown."""
         length = self.end - self.start
         done = (self.time - self.start) / length if length > 0 else math.nan
         return min(max(done, 0.0), 1.0) if math.isfinite(done) else math.nan
@@ -101,7 +134,7 @@ class RunWatcher:
         self.folder = folder.path if isinstance(folder, RunFolder) else Path(folder)
         self._faults: list[str] = []
         self.series = SeriesTail(self.folder / SERIES_NAME)
-        # When the run was how far, as far as it was watched: by the clock, step and time.
+        # Progress of the run while it was watched: seconds by the clock, step and time.
         self._seen: list[tuple[float, float, float]] = []
 
     def look(self) -> RunStatus:
@@ -128,7 +161,7 @@ class RunWatcher:
         for path in run.states()[:1]:
             name = f"{CHECKPOINTS_NAME}/{path.name}"
             status.state_step = float(path.name.partition(".")[0].partition("-")[0])
-            status.state_age = max(0.0, clock.time() - _changed(run, name))
+            status.state_age = max(0.0, clock.time() - _time_of_change(run, name))
         if segment is not None:
             devices = ", ".join(segment.devices)
             ranks = f"{segment.ranks} ranks" if segment.ranks != 1 else ""
@@ -165,7 +198,7 @@ class RunWatcher:
             status.step, status.time = float(segment.to_step), segment.to_time
 
     def _add_state(self, status: RunStatus, segment: Segment | None, run: RunFolder) -> None:
-        latest = max(_changed(run, name) for name in _SIGNS)
+        latest = max(_time_of_change(run, name) for name in _SIGNS)
         status.silence = max(0.0, clock.time() - latest)
         status.state = RUNNING
         if segment is None:  # no record of how it ended
@@ -205,7 +238,7 @@ class RunWatcher:
             began = math.nan
             with contextlib.suppress(ValueError):
                 began = datetime.fromisoformat(segment.began).timestamp()
-            seconds = _changed(run, SERIES_NAME) - began
+            seconds = _time_of_change(run, SERIES_NAME) - began
             steps, length = status.step - segment.from_step, status.time - segment.from_time
         if seconds > 0 and steps > 0:
             status.steps_per_second = steps / seconds
@@ -236,7 +269,7 @@ def _tolerance(case: str) -> float | None:
     return value if value > 0 else None
 
 
-def _changed(run: RunFolder, name: str) -> float:
+def _time_of_change(run: RunFolder, name: str) -> float:
     """Return when a file was changed, by the clock of its machine; 0 if there is none."""
     status = run.status(name)
     return 0.0 if status is None else status.st_mtime
@@ -251,30 +284,6 @@ def _is_gone(segment: Segment) -> bool:
     except OSError as error:
         return isinstance(error, ProcessLookupError)
     return False
-
-
-_BARS = "▁▂▃▄▅▆▇█"
-# Positive values that span more than this are drawn by their logarithms.
-_SPAN = 1e3
-# Columns that are shown first, if they exist.
-_MAIN = (
-    "energy",
-    "velocity_energy",
-    "magnetic_energy",
-    "dissipation",
-    "injection",
-    "enstrophy",
-    "kmax_eta",
-    "budget_residual",
-    "permeability_millidarcy",
-    "permeability_lattice",
-    "residual",
-    "mach",
-    "error_rms",
-    "error_max",
-)
-_NO_SERIES = ("step", "time")
-_ROWS, _WARNINGS, _NARROWEST = 8, 3, 10
 
 
 def watch(
@@ -461,7 +470,7 @@ def sparkline(times: np.ndarray, values: np.ndarray, width: int) -> str:
     with np.errstate(invalid="ignore"):
         means = sums / counts
     low, high = np.nanmin(means), np.nanmax(means)
-    # What differs by rounding alone is level.
+    # Values that differ by rounding alone are level.
     scale = high - low if high - low > 1e-12 * max(abs(low), abs(high)) else 0.0
     text = ""
     for mean, count in zip(means, counts, strict=True):

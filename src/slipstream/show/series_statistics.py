@@ -15,17 +15,26 @@ from slipstream.engine.errors import InputError
 _WINDOW = 4.0
 # A record of fewer correlation times is warned of: its error is too small at times.
 FEWEST_CORRELATION_TIMES = 20
-# Two errors of autoregressive records of any length then hold the true mean as often as is said
-# in docs/howto/averages.md, or a warning is given; tests/unit/runs/test_time_averages.py.
-_WIDENING, _LARGEST_WIDENING = 10.0, 3.5
+# Two errors of autoregressive records of any length, widened by these two, then hold the true mean
+# as often as is said in docs/howto/averages.md, or a warning is given;
+# tests/unit/runs/test_time_averages.py.
+_WIDENING = 10.0
+_LARGEST_WIDENING = 3.5
 # Most cells of equal duration over which a record is averaged: lags are multiples of a cell.
 _MOST_CELLS = 8192
 _MOST_SPIN_UP_CELLS = 400
 # Values, one for each cell of time, whose lags are in memory.
 _MOST_VALUES = 1 << 21
 _FEWEST_SAMPLES = 4
-# Of fewer samples even uncorrelated ones know their own scatter badly.
+# Samples: from fewer, even uncorrelated ones, the scatter is known badly.
 _MANY_SAMPLES = 20
+# Numbers of a running average, apart from its arrays, in this order.
+_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
+_ARRAYS = ("mean", "square", "batch", "between")
+# An error from fewer batches is not to be trusted.
+_FEWEST_BATCHES = 8
+# An error from batches of fewer correlation times is not to be trusted.
+_SHORTEST_BATCH = 6.0
 
 
 @dataclass(frozen=True)
@@ -50,15 +59,15 @@ class TimeAverage:
     duration : float
         Time for which the samples stand.
     samples : int
-        How many there are.
+        Number of samples.
     is_spin_up_found : bool
         Whether `since` was found from the record, not given.
     warnings : tuple of str
         Reasons for doubt.
     name, label : str
-        What it is of, if that is known: its name, and a text for people.
+        The name of the averaged quantity, if it is known, and a text for people.
     coordinates : mapping of str to numpy.ndarray
-        Of the axes of an array, by their names, where they have such.
+        Coordinates of the axes of an array, by their names, where they have names.
     """
 
     mean: Any
@@ -77,7 +86,7 @@ class TimeAverage:
 
     @property
     def correlation_times(self) -> Any:
-        """How many correlation times the record has; infinity where nothing fluctuates."""
+        """Number of correlation times in the record; infinity where nothing fluctuates."""
         return _correlation_times(self.correlation_time, self.duration)
 
     def __str__(self) -> str:
@@ -145,7 +154,7 @@ def time_average(
     until : float, optional
         Only samples up to this time count (default: all).
     what : str
-        What messages call it.
+        Its name in messages.
 
     Raises
     ------
@@ -209,7 +218,9 @@ def average_of(
         asked += f"{'' if until is None else f' until {until:g}'}"
         raise InputError(f"{what}: no samples{asked}; there are: {there}")
     if since is None:
-        first = _end_of_spin_up(times[rows], width, lambda one, part: read(rows[one], part), row)
+        first = _end_of_spin_up(
+            times[rows], width, lambda chosen_rows, part: read(rows[chosen_rows], part), row
+        )
         if first >= len(rows) // 2 > _FEWEST_SAMPLES:
             warnings.append(
                 "the first half counts as spin-up, which may be too little: the record is not"
@@ -221,8 +232,8 @@ def average_of(
         _statistics(times[rows], np.asarray(read(rows, slice(low, low + columns)), float))
         for low in range(0, width, columns)
     ]
-    together = [np.concatenate(one) for one in zip(*parts, strict=True)]
-    mean, error, fluctuation, correlation = (_shaped(one, shape) for one in together)
+    together = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    mean, error, fluctuation, correlation = (_reshape_values(part, shape) for part in together)
     duration = float(sample_weights(times[rows]).sum())
     warnings += _doubts(len(rows), together[3], duration)
     return TimeAverage(
@@ -239,7 +250,7 @@ def average_of(
     )
 
 
-def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> Any:
+def _reshape_values(values: np.ndarray, shape: tuple[int, ...]) -> Any:
     return values.reshape(shape) if shape else float(values[0])
 
 
@@ -303,7 +314,7 @@ def _statistics(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]
         return origin + mean, unknown, fluctuation, unknown
     is_even = np.ptp(weights) <= 1e-6 * weights.mean() and len(times) <= _MOST_CELLS
     cells = values if is_even else cell_averages(times, values, min(len(times), _MOST_CELLS))
-    # What rounding makes of a constant does not fluctuate.
+    # A constant with rounding errors does not fluctuate.
     is_steady = fluctuation <= 1e-14 * np.abs(origin + mean)
     variance = np.where(is_steady, 0.0, _variance_of_mean(cells))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -355,13 +366,6 @@ def _end_of_spin_up(
         total += (errors / np.where(scale > 0, scale, 1.0)).sum(axis=1)
     best = int(np.argmin(total[: cells // 2 + 1]))
     return min(int(round(best * count / cells)), count // 2)
-
-
-# Numbers of a running average, apart from its arrays, in this order.
-_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
-_ARRAYS = ("mean", "square", "batch", "between")
-# An error from fewer batches, or from batches of fewer correlation times, is not to be trusted.
-_FEWEST_BATCHES, _SHORTEST_BATCH = 8, 6.0
 
 
 class RunningAverage:

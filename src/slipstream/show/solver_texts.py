@@ -17,7 +17,7 @@ from slipstream.engine.text import below, counted, pi_text, quantity
 
 
 class ShownSimulation(Protocol):
-    """What words and pictures ask of a simulation; see `runs.simulation_base.Simulation`."""
+    """The simulation as texts and pictures see it; see `runs.simulation_base.Simulation`."""
 
     case: Any
     step: int
@@ -42,7 +42,7 @@ def description(simulation: ShownSimulation) -> dict[str, str]:
     case = simulation.case
     texts = {**_COMMON, **FAMILIES[case.solver].facts}
     return {
-        name: _worded(texts.get(name), fact, case)
+        name: _word_result(texts.get(name), fact, case)
         for name, fact in simulation.facts().items()
         if name not in _OF_THE_STEP or name in texts
     }
@@ -52,7 +52,7 @@ def step_description(simulation: ShownSimulation) -> dict[str, str]:
     """Return facts of the step that need all memory to be allocated, by name. Collective."""
     facts, case = simulation.facts(), simulation.case
     texts = {
-        name: _worded(text, facts[name], case)
+        name: _word_result(text, facts[name], case)
         for name, text in _OF_THE_STEP.items()
         if name in facts
     }
@@ -117,11 +117,12 @@ def result_texts(
 def pilot_texts(foresight: PilotFindings, case: Case) -> dict[str, str]:
     """Return the forecast of a run, by name."""
     return {
-        name: _worded(_EXPECTED.get(name), fact, case) for name, fact in foresight.facts.items()
+        name: _word_result(_EXPECTED.get(name), fact, case)
+        for name, fact in foresight.facts.items()
     }
 
 
-def _worded(text: _Text | None, fact: Fact, case: Any) -> str:
+def _word_result(text: _Text | None, fact: Fact, case: Any) -> str:
     if text is None:
         return f"{fact.value} {fact.unit}".rstrip()
     if isinstance(text, str):
@@ -131,9 +132,9 @@ def _worded(text: _Text | None, fact: Fact, case: Any) -> str:
 
 def _row(row: _Row | None, fact: Fact, case: Any) -> tuple[str, str]:
     if row is None:
-        return _worded(None, fact, case), fact.get("remark") or ""
+        return _word_result(None, fact, case), fact.get("remark") or ""
     if isinstance(row, tuple):
-        return _worded(row[0], fact, case), _worded(row[1], fact, case)
+        return _word_result(row[0], fact, case), _word_result(row[1], fact, case)
     return row(fact, case)
 
 
@@ -411,7 +412,7 @@ class FamilyTexts:
     facts: Mapping[str, _Text]
     # The progress of a run, from the simulation and the size of its time step.
     progress: Callable[[ShownSimulation, float], Iterable[str]]
-    # Where the method is described.
+    # The page that describes the method.
     reference: str
 
 

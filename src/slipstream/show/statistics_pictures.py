@@ -79,6 +79,32 @@ def density_pictures(
     ]
 
 
+def _density_figure(title: str, time: float, of: Sequence[str], fields: Fields) -> Figure:
+    """Draw the density of one variable or two, and the conditional means of others."""
+    figure = new_figure((5.4 * len(fields), 4.6), _headline(title, time))
+    names = "density", *sorted(name for name in fields if name != "density")
+    for axes, name in zip(_panels(figure, len(fields)), names, strict=True):
+        field = fields[name]
+        label, values = in_lines(str(field.attributes["long_name"])), field.data
+        axes.set_xlabel(in_lines(of[0]), parse_math=False)
+        if len(of) == 1:
+            shown = np.where(values > 0, values, np.nan) if name == "density" else values
+            axes.plot(_along(field), shown, color=BLUE, marker=".", markersize=3)
+            axes.set_ylabel(label, parse_math=False)
+            if name == "density" and np.isfinite(shown).any():
+                axes.set_yscale("log")
+            continue
+        axes.set_ylabel(in_lines(of[1]), parse_math=False)
+        if name == "density":
+            bar = _draw_mesh(axes, field, *_on_log_scale(values))
+        else:
+            scale, seen = colour_scale(values, _BRIGHTEST), np.ma.masked_invalid(values)
+            norm = Normalize(scale.low, scale.high)
+            bar = _draw_mesh(axes, field, seen, norm, scale.map_name, scale.extend)
+        bar.set_label(label, parse_math=False)
+    return figure
+
+
 def _headline(title: str, time: float) -> str:
     return ",  ".join(filter(None, [one_line(title), f"t = {time:.4g}"]))
 
@@ -266,17 +292,21 @@ def _draw_third_order(axes: Axes, fields: Fields, name: str) -> None:
 def draw_densities(figure: Figure, fields: Fields) -> None:
     """Draw probability densities in panels of fields, curls and derivatives."""
     every = {
-        name.removesuffix("_pdf"): one for name, one in fields.items() if "kind" in one.attributes
+        name.removesuffix("_pdf"): field
+        for name, field in fields.items()
+        if "kind" in field.attributes
     }
     # A constant field, such as the third component of a plane flow, is not worth drawing.
-    shown = {name: one for name, one in every.items() if fields[f"{name}_rms"].data > 0} or every
-    kinds = dict.fromkeys(str(one.attributes["kind"]) for one in shown.values())
+    shown = {
+        name: field for name, field in every.items() if fields[f"{name}_rms"].data > 0
+    } or every
+    kinds = dict.fromkeys(str(field.attributes["kind"]) for field in shown.values())
     panels = _panels(figure, len(kinds), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
-        of_kind = {name: one for name, one in shown.items() if one.attributes["kind"] == kind}
+        of_kind = {name: field for name, field in shown.items() if field.attributes["kind"] == kind}
         _draw_panel(axes, of_kind)
         axes.set_title(_TITLES[kind])
-    present = np.concatenate([one.data[one.data > 0] for one in shown.values()])
+    present = np.concatenate([field.data[field.data > 0] for field in shown.values()])
     farthest = max(float(np.abs(_along(f)[f.data > 0]).max()) for f in shown.values())
     # Leave room for legends above the curves.
     panels[0].set(yscale="log", ylim=(present.min() / 2, 30 * present.max()))
@@ -298,32 +328,6 @@ def _draw_panel(axes: Axes, densities: Fields) -> None:
     axes.legend(
         fontsize="x-small", handlelength=1.2, loc="upper right", ncols=1 + (len(densities) > 5)
     )
-
-
-def _density_figure(title: str, time: float, of: Sequence[str], fields: Fields) -> Figure:
-    """Draw the density of one variable or two, and the conditional means of others."""
-    figure = new_figure((5.4 * len(fields), 4.6), _headline(title, time))
-    names = "density", *sorted(name for name in fields if name != "density")
-    for axes, name in zip(_panels(figure, len(fields)), names, strict=True):
-        field = fields[name]
-        label, values = in_lines(str(field.attributes["long_name"])), field.data
-        axes.set_xlabel(in_lines(of[0]), parse_math=False)
-        if len(of) == 1:
-            shown = np.where(values > 0, values, np.nan) if name == "density" else values
-            axes.plot(_along(field), shown, color=BLUE, marker=".", markersize=3)
-            axes.set_ylabel(label, parse_math=False)
-            if name == "density" and np.isfinite(shown).any():
-                axes.set_yscale("log")
-            continue
-        axes.set_ylabel(in_lines(of[1]), parse_math=False)
-        if name == "density":
-            bar = _draw_mesh(axes, field, *_on_log_scale(values))
-        else:
-            scale, seen = colour_scale(values, _BRIGHTEST), np.ma.masked_invalid(values)
-            norm = Normalize(scale.low, scale.high)
-            bar = _draw_mesh(axes, field, seen, norm, scale.map_name, scale.extend)
-        bar.set_label(label, parse_math=False)
-    return figure
 
 
 def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:

@@ -42,13 +42,23 @@ from slipstream.show.run_status import RUNNING, RunWatcher
 from slipstream.show.series_statistics import TimeAverage, average_of, rounded, time_average
 from slipstream.show.statistics_pictures import density_pictures, statistics_pictures
 
-# Values of a field that are in memory while its liveliest plane is looked for.
+# Values of a field in memory while its liveliest plane is sought.
 _MOST_VALUES = 1 << 23
 _DIMS = ("z", "y", "x")
 _MASK = "pore"
 
 _Chosen = TypeVar("_Chosen", ScalarsOutput, DensitiesOutput)
 Series = tuple[dict[str, np.ndarray], dict[str, str]]
+_CHOICES: TypeAdapter[PictureChoice] = TypeAdapter(PictureChoice)
+# The ending of a series.
+_SERIES = ".csv"
+# The ending of a store.
+_STORE = ".zarr"
+# Names that a message lists, at most.
+_MOST_NAMES = 40
+# The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
+# record does not show that: its own correlation time comes out too small.
+_FEWEST_DISSIPATION_TIMES = 20
 
 
 class StoredRun:
@@ -198,7 +208,7 @@ class StoredRun:
         return densities
 
     def _chosen(self, kind: str, model: type[_Chosen]) -> Iterator[_Chosen]:
-        """Yield what the case asks for of a kind of output, but for tables that are not valid."""
+        """Yield the output of a kind that the case asks for, without tables that are not valid."""
         output = self.case.get("output")
         tables = output.get(kind, []) if isinstance(output, dict) else []
         for table in tables if isinstance(tables, list) else []:
@@ -226,18 +236,18 @@ class StoredRun:
         return range(count - self._snapshots[-1][2] - 1 if count else 0, count)
 
     def choice_of(self, name: str, there: Sequence[str] | None = None) -> PlaneChoice:
-        """Return how a field is drawn: of vectors and complex fields the magnitude.
+        """Return the choice of a plane of a field: of vectors and complex fields the magnitude.
 
         `there` names the existing fields; by default those of snapshots.
         """
         there = self._on_grid if there is None else there
-        for one in self.choice.planes:
-            if one.field == name and set(one.needed) <= set(there):
-                return one
+        for plane in self.choice.planes:
+            if plane.field == name and set(plane.needed) <= set(there):
+                return plane
         parts = [f"{name}_{end}" for end in ("x", "y", "z", "real", "imaginary")]
         components = tuple(part for part in parts if part in there)
         if name not in there and not components:
-            composed = (one.field for one in self.choice.planes if one.components)
+            composed = (plane.field for plane in self.choice.planes if plane.components)
             names = ", ".join(map(one_line, (*there, *composed))) or "none"
             raise InputError(f"--field: there is no {shown(name)}; there are: {names}")
         mask = _MASK if _MASK in there and name != _MASK else ""
@@ -263,10 +273,10 @@ class StoredRun:
 
     def planes(self) -> list[FieldPlane]:
         """Return the planes of the last snapshot that the run itself would draw."""
-        wanted = [one for one in self.choice.planes if set(one.needed) <= set(self._on_grid)]
+        wanted = [plane for plane in self.choice.planes if set(plane.needed) <= set(self._on_grid)]
         if not wanted or not len(self.times):
             return []
-        return [self.plane(one, self.snapshot()) for one in wanted]
+        return [self.plane(plane, self.snapshot()) for plane in wanted]
 
     def pictures(self) -> list[Picture]:
         """Return all pictures that a run draws at its end, of what there is now."""
@@ -352,16 +362,6 @@ def _last_fields(stored: StoredArrays) -> tuple[float, dict[str, Field]] | None:
     return float(times[-1]), fields
 
 
-_CHOICES: TypeAdapter[PictureChoice] = TypeAdapter(PictureChoice)
-
-
-_SERIES, _STORE = ".csv", ".zarr"
-_MOST_NAMES = 40
-# The energy of forced turbulence is correlated over a few times energy / dissipation. A shorter
-# record does not show that: its own correlation time comes out too small.
-_FEWEST_DISSIPATION_TIMES = 20
-
-
 @dataclass(frozen=True)
 class _Record:
     """Output of a run at several times: its name, its store and the function that averages it."""
@@ -387,13 +387,13 @@ def average_of_run(
     `since` the spin-up is found from the record, and left out.
     """
     records = list(_records(run))
-    matching = [one for one in records if name in (one.name, one.full_name)]
+    matching = [output for output in records if name in (output.name, output.full_name)]
     # Numbers that are written at their own intervals are also among the diagnostics.
     if not matching:
         names = ", ".join(map(one_line, _unambiguous(records)[:_MOST_NAMES])) or "nothing yet"
         raise InputError(f"average: there is no {shown(name)}; there are: {names}")
     if len(matching) > 1:
-        both = " and ".join(one_line(one.full_name) for one in matching)
+        both = " and ".join(one_line(output.full_name) for output in matching)
         raise InputError(f"average: {shown(name)} is there more than once; accepted: {both}")
     return matching[0].average(since=since, until=until, what=f"average of {one_line(name)}")
 
@@ -422,10 +422,10 @@ def _unambiguous(records: Sequence[_Record]) -> list[str]:
 
 def _records(run: RunFolder) -> Iterator[_Record]:
     """Yield all output of a run that has several times, in a fixed order."""
-    series = [one.removesuffix(_SERIES) for one in run.outputs(_SERIES)]
+    series = [name.removesuffix(_SERIES) for name in run.outputs(_SERIES)]
     for store in series:
         yield from _columns(run, store)
-    for store in (one.removesuffix(_STORE) for one in run.outputs(_STORE)):
+    for store in (name.removesuffix(_STORE) for name in run.outputs(_STORE)):
         # The series has been found as text; its copy lacks rows while the run is under way.
         stored = run.store(f"{store}{_STORE}") if store not in series else None
         if stored is not None:
@@ -516,14 +516,14 @@ def average_command(
     averages = [average_of_run(run, name, since, until) for name in wanted]
     if out is not None:
         write_averages(out, averages)
-    numbers = [one for one in averages if not np.ndim(one.mean)]
+    numbers = [average for average in averages if not np.ndim(average.mean)]
     if numbers:
         yield _table_of_numbers(numbers)
-    for one in averages:
-        if np.ndim(one.mean) == 1:
-            yield _table_of_curve(one)
-        elif np.ndim(one.mean) > 1:
-            yield _line_of_array(one)
+    for average in averages:
+        if np.ndim(average.mean) == 1:
+            yield _table_of_curve(average)
+        elif np.ndim(average.mean) > 1:
+            yield _line_of_array(average)
     yield from _notes(averages)
     if out is not None:
         yield f"averages: {one_line(str(out))}"
@@ -554,10 +554,10 @@ def _table_of_curve(average: TimeAverage) -> Table:
     axis, along = next(iter(average.coordinates.items()), ("", np.arange(len(average.mean))))
     heading = f"{one_line(average.name)}, t = {_since(average)} to {average.until:.6g}"
     table = _table(axis, (heading, "fluctuation"))
-    for place, mean, error, fluctuation in zip(
+    for coordinate, mean, error, fluctuation in zip(
         along, average.mean, average.error, average.fluctuation, strict=True
     ):
-        table.add_row(f"{place:.6g}", rounded(mean, error), f"{fluctuation:.3g}")
+        table.add_row(f"{coordinate:.6g}", rounded(mean, error), f"{fluctuation:.3g}")
     return table
 
 
@@ -582,12 +582,12 @@ def _line_of_array(average: TimeAverage) -> str:
 
 
 def _notes(averages: Sequence[TimeAverage]) -> Iterator[str]:
-    if any(one.is_spin_up_found for one in averages):
+    if any(average.is_spin_up_found for average in averages):
         yield "* the earlier record was left out as spin-up; --since T chooses another time"
     names: dict[str, list[str]] = {}
-    for one in averages:
-        for text in one.warnings:
-            names.setdefault(text, []).append(one_line(one.name))
+    for average in averages:
+        for text in average.warnings:
+            names.setdefault(text, []).append(one_line(average.name))
     for text, of in names.items():
         yield f"warning: {', '.join(of)}: {text}"
 

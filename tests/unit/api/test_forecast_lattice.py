@@ -132,7 +132,7 @@ def test_an_image_too_large_to_be_read_is_like_its_middle(monkeypatch):
     monkeypatch.setattr(module, "_WHOLE", 2**10)
     case = case_of([10, 40, 40], sample="channel", axis="x")
     counts = lattice_counter(case, MACHINE)(16)
-    assert "like the one in the middle" in counts.remark
+    assert "like the box in the middle" in counts.remark
     # Of 10 x 10 rows of 8 sites, each of four faces has three directions of all sites, two of seven
     # in a row; at the four edges, rows have one direction that leaves by two faces.
     links = 4 * 10 * (3 * 8 + 2 * 7) - 4 * 8

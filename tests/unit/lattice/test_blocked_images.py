@@ -96,7 +96,7 @@ def test_run_of_a_blocked_image_says_so(tmp_path, monkeypatch, capsys, axis):
     else:
         assert last["permeability_zz"] == last["permeability_xz"] == 0 < last["permeability_xx"]
     before = (folder / "out" / "diagnostics.csv").read_text()
-    with pytest.raises(AtItsEnd, match="has come to its end .the flow is steady, step"):
+    with pytest.raises(AtItsEnd, match="has ended .the flow is steady, step"):
         resume_run(folder / "out", ["time.end=1000"], None, HostDevice())
     # One series has no permeabilities of two sizes of voxels.
     with pytest.raises(InputError, match="image.voxel_size: .*accepted: 1.0, or a new run"):

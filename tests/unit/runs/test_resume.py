@@ -166,7 +166,7 @@ def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
         ("max_steps", 5, 9),
         ("end", 9, 12),
     ]
-    with pytest.raises(AtItsEnd, match="has come to its end .* --set time.end="):
+    with pytest.raises(AtItsEnd, match="has ended .* --set time.end="):
         resume(folder)
     # An end that has passed is no end to advise twice of.
     if family != "lattice":
@@ -537,7 +537,7 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     assert command(*again[:-1], "time.end=0.3")[0] == 0
     status, said = command("resume", "runs/case")
     assert status == 0
-    over = "runs/case has come to its end (t = 0.3, step 6), and nothing is changed"
+    over = "runs/case has ended (t = 0.3, step 6), and nothing is changed"
     assert said.err.startswith(f"slipstream: {over}; continue with")
     assert command("resume", "nowhere")[0] == 2
     assert command(*again, "--overwrite")[0] == 2

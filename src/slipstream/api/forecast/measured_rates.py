@@ -1,7 +1,7 @@
 """The rates of this machine: copies in memory and over the bus, exchanges between ranks, files.
 
 Benchmarks measure against them, and `calibration` writes them down for forecasts. All ranks measure
-at the same time, so a rate is that of a rank while the others work too.
+at the same time, so a rate is what a rank reaches while the others work too.
 """
 
 from __future__ import annotations
@@ -38,19 +38,36 @@ from slipstream.files.durable_files import errors_name, flush_file, flush_folder
 
 PATTERNS = ("uni-directional", "bi-directional", "all-to-all")
 ELEMENT = np.dtype("float64")
-# Bytes of a copy over the bus, and how many of them are timed together.
-_BUFFER, _REPEATED = 256 << 20, 8
-# Bytes of files on a drive, of a request, and how many requests are under way.
-_LEAST_ON_DRIVE, _MOST_ON_DRIVE, _REQUEST, _AT_ONCE = 256 << 20, 4 << 30, 1 << 20, 32
+# Bytes of a copy over the bus.
+_BUFFER = 256 << 20
+# Copies over the bus that are timed together.
+_REPEATED = 8
+# Bytes of files on a drive, at least and at most.
+_LEAST_ON_DRIVE = 256 << 20
+_MOST_ON_DRIVE = 4 << 30
+# Bytes of a request to a drive.
+_REQUEST = 1 << 20
+# Requests to a drive that are under way at the same time.
+_AT_ONCE = 32
 _Piece: TypeAlias = "tuple[OpenFile, int, int]"
-# A timing of exchanges lasts at least so many seconds: less is mostly the start of a loop and its
-# noise. Arrays may take so much of the memory that is free.
-_SHORTEST_TIMING, _MOST_REPEATS, _SHARE_OF_MEMORY = 1.5e-3, 1000, 0.8
-# Bytes of a rank's file, of all files at most as a share of what is free, and of what is read at
-# once; small files of a rank; how often everything is done; and places in a file that are looked at
-# to see whether it is in memory.
-_FILE, _SHARE, _PIECE = 64 << 20, 0.05, 4 << 20
-_SMALL_FILES, _REPETITIONS, _PROBES = 32, 3, 16
+# Seconds that a timing of exchanges lasts at least: a shorter one is mostly the start of a loop and
+# its noise.
+_SHORTEST_TIMING = 1.5e-3
+_MOST_REPEATS = 1000
+# Share of the free memory that arrays may take.
+_SHARE_OF_MEMORY = 0.8
+# Bytes of a rank's file.
+_FILE = 64 << 20
+# Share of the free space that all files take at most.
+_SHARE = 0.05
+# Bytes that are read in one call.
+_PIECE = 4 << 20
+# Small files per rank.
+_SMALL_FILES = 32
+# Repetitions of everything.
+_REPETITIONS = 3
+# Places in a file that are looked at to see whether it is in memory.
+_PROBES = 16
 
 
 def copy_bandwidth(
@@ -69,13 +86,13 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
     lanes: dict[str, list[tuple[Stream, Operation]]] = {"in": [], "out": []}
     for device in devices:
         for way, lane in lanes.items():
-            host, there = (one.empty((_BUFFER,), np.uint8) for one in (home, device))
+            host, there = (side.empty((_BUFFER,), np.uint8) for side in (home, device))
             host[...] = 1
             target, source = (there, host) if way == "in" else (host, there)
             lane.append((device.stream(), device.copy(target, source)))
 
     def run(*ways: str) -> Callable[[], None]:
-        chosen = [one for way in ways for one in lanes[way]]
+        chosen = [copied for way in ways for copied in lanes[way]]
 
         def action() -> None:
             for _ in range(_REPEATED):
@@ -88,7 +105,7 @@ def bus_rates(devices: Sequence[Device], home: Device, comm: Comm) -> dict[str, 
 
     actions = {"in": run("in"), "out": run("out"), "both": run("in", "out")}
     seconds = medians(devices[0], actions, 5, comm)
-    return {name: _REPEATED * _BUFFER / one for name, one in seconds.items()}
+    return {name: _REPEATED * _BUFFER / median for name, median in seconds.items()}
 
 
 def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[str, float]:
@@ -96,8 +113,8 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
 
     `moved` is what a step reads and writes: both happen together in these shares, in files of about
     as many bytes. Requests are those of a benchmark of drives, large and direct, many under way
-    all the time, each byte once; this knows nothing of tiles. All ranks work at once, each on
-    its own files.
+    all the time, each byte once; this knows nothing of tiles. All ranks work at the same
+    time, each on its own files.
     """
     size = int(min(_MOST_ON_DRIVE, max(_LEAST_ON_DRIVE, sum(moved)))) // _REQUEST * _REQUEST
     files = files_of(memory := home.empty((size,), np.uint8))
@@ -107,27 +124,27 @@ def drive_rates(home: FileHome, comm: Comm, moved: tuple[float, float]) -> dict[
         for offset in range(0, size, _REQUEST)
         for piece in files.pieces(files.address + offset, min(_REQUEST, size - offset))
     ]
-    whole = [("out", one) for one in places]
+    whole = [("out", piece) for piece in places]
     half = len(places) // 2
     ways = {
-        "in": [("in", one) for one in places],
+        "in": [("in", piece) for piece in places],
         "out": whole,
         # The halves of the files, so that nothing is read that has just been written.
         "mixed": _mixed(places[:half], places[half:], moved),
     }
     # The first write also makes the file system allocate the file.
-    on_every_rank(comm, lambda: _requests(whole))
-    found = {}
+    on_every_rank(comm, lambda: _make_requests(whole))
+    rates = {}
     for way, requests in ways.items():
         total = sum(count for _, (_, _, count) in requests)
-        found[way] = total / _slowest(comm, partial(_requests, requests))
-    return found
+        rates[way] = total / _time_slowest(comm, partial(_make_requests, requests))
+    return rates
 
 
 def _mixed(
     reads: Sequence[_Piece], writes: Sequence[_Piece], shares: tuple[float, float]
 ) -> list[tuple[str, _Piece]]:
-    """Return requests in which reading and writing take turns, in such shares of all bytes."""
+    """Return requests that read and write in turn, in these shares of all bytes."""
     all_bytes = sum(shares) or 1.0
     into, out = (one / all_bytes for one in shares)
     count = int(min(len(reads) / max(into, 1e-9), len(writes) / max(out, 1e-9)))
@@ -142,7 +159,7 @@ def _mixed(
     return result
 
 
-def _requests(requests: Sequence[tuple[str, _Piece]]) -> None:
+def _make_requests(requests: Sequence[tuple[str, _Piece]]) -> None:
     """Make requests of files in order, a number of them at the same time."""
     left = iter(requests)
     turn = threading.Lock()
@@ -166,7 +183,7 @@ def _requests(requests: Sequence[tuple[str, _Piece]]) -> None:
 
 
 def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:
-    """Return who sends to whom in a pattern, as pairs of ranks."""
+    """Return the pairs of sender and receiver in a pattern."""
     if pattern == "uni-directional":
         return [(0, 1)]
     if pattern == "bi-directional":
@@ -175,15 +192,15 @@ def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:
 
 
 def pattern_plan(pattern: str, rank: int, ranks: int, elements: int) -> ExchangePlan:
-    """Return one rank's plan of a pattern, in which nobody sends to itself."""
+    """Return a rank's plan of a pattern; no rank sends to itself."""
     pairs = senders_and_receivers(pattern, ranks)
 
-    def blocks(own: int, other: int) -> tuple[Block, ...]:
-        mine = [pair for pair in pairs if pair[own] == rank]
-        starts = [(sender * ranks + receiver) * elements for sender, receiver in mine]
+    def blocks(side: int, opposite: int) -> tuple[Block, ...]:
+        own_pairs = [pair for pair in pairs if pair[side] == rank]
+        starts = [(sender * ranks + receiver) * elements for sender, receiver in own_pairs]
         return tuple(
-            Block(pair[other], Box((start,), (start + elements,)), place * elements, elements)
-            for place, (pair, start) in enumerate(zip(mine, starts, strict=True))
+            Block(pair[opposite], Box((start,), (start + elements,)), index * elements, elements)
+            for index, (pair, start) in enumerate(zip(own_pairs, starts, strict=True))
         )
 
     sends, receives = blocks(0, 1), blocks(1, 0)
@@ -193,7 +210,7 @@ def pattern_plan(pattern: str, rank: int, ranks: int, elements: int) -> Exchange
 class ExchangeTimer:
     """Times exchanges over several transports, side by side. Collective, like its methods.
 
-    InputError says if arrays for messages of so many bytes do not fit into memory.
+    It raises InputError if arrays for messages of this size do not fit into memory.
     """
 
     def __init__(
@@ -203,10 +220,10 @@ class ExchangeTimer:
         elements = (comm.size - 1) * (largest // ELEMENT.itemsize)
         _check_memory(device, comm, 2 * len(self.transports) * elements * ELEMENT.itemsize, largest)
         self._arrays = {
-            name: [_filled(device, transport.empty((elements,), ELEMENT)) for _ in range(2)]
+            name: [_fill_array(device, transport.empty((elements,), ELEMENT)) for _ in range(2)]
             for name, transport in self.transports.items()
         }
-        # Of the exchanges timed last: receiver and bytes of what this rank sends.
+        # Receivers and bytes of the messages of this rank, in the exchanges timed last.
         self.messages: dict[str, list[tuple[int, int]]] = {}
 
     def seconds(self, pattern: str, size: int, repetitions: int) -> dict[str, float]:
@@ -234,7 +251,7 @@ class ExchangeTimer:
 
 
 def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
-    """Return what runs an action some times."""
+    """Return a function that runs an action `count` times."""
 
     def run() -> None:
         for _ in range(count):
@@ -246,7 +263,7 @@ def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
 def usable_transports(
     names: Sequence[str], device: Device, comm: Communicator
 ) -> tuple[dict[str, Transport], dict[str, str]]:
-    """Make some transports, or all that are usable; return why others are not. Collective."""
+    """Make some transports, or all usable ones; return the reasons against others. Collective."""
     made: dict[str, Transport] = {}
     skipped: dict[str, str] = {}
     for name in names or TRANSPORTS:
@@ -282,7 +299,7 @@ def _check_memory(device: Device, comm: Communicator, wanted: int, largest: int)
         )
 
 
-def _filled(device: Device, array: Array) -> Array:
+def _fill_array(device: Device, array: Array) -> Array:
     """Fill an array with random numbers: zeros, and memory never written, would be flattered."""
     values = np.random.default_rng(0).random(min(array.size, 1 << 20))
     for start in range(0, array.size, values.size):
@@ -292,47 +309,48 @@ def _filled(device: Device, array: Array) -> Array:
 
 
 def storage_rates(folder: Path, comm: Comm, ranks_of_node: int) -> dict[str, float]:
-    """Return what a node writes and reads, and what a file takes, as `Storage` has it. Collective.
+    """Return the rates of writing and reading of a node, as `Storage` has them. Collective.
 
     Files are written as runs write them: as a whole, under another name, flushed. Ranks read what
     others have written, of another node if there are several, after the system has dropped it from
-    the host's memory; where it does not, the rate of reading is left out. What servers or disks
-    keep in memory of their own cannot be separated from what they store.
+    the host's memory; where it does not, there is no rate of reading. Data in the memory of servers
+    or disks counts as stored: the two look alike.
     """
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
-    place = Path(on_first_rank(comm, lambda: _made(folder)))
+    probe_folder = Path(on_first_rank(comm, lambda: _make_folder(folder)))
     try:
-        free = on_first_rank(comm, lambda: shutil.disk_usage(place).free)
+        free = on_first_rank(comm, lambda: shutil.disk_usage(probe_folder).free)
         size = max(_PIECE, int(min(_FILE, _SHARE * free / ranks)) // _PIECE * _PIECE)
         # Nothing makes less of noise.
         content = np.random.default_rng(rank).bytes(size)
-        own, other = place / f"{rank}", place / f"{(rank + ranks_of_node) % ranks}"
+        written_path = probe_folder / f"{rank}"
+        read_path = probe_folder / f"{(rank + ranks_of_node) % ranks}"
         writing, reading, were_read = [], [], True
         for _ in range(_REPETITIONS):
-            on_every_rank(comm, lambda: own.unlink(missing_ok=True))
-            writing.append(_slowest(comm, lambda: _write(own, content)))
-            on_every_rank(comm, lambda: _forget(own))
-            were_read = were_read and not largest(comm, int(_is_in_memory(other)))
-            reading.append(_slowest(comm, lambda: _read(other)))
-        small = _slowest(comm, lambda: _write_small(place, rank))
+            on_every_rank(comm, lambda: written_path.unlink(missing_ok=True))
+            writing.append(_time_slowest(comm, lambda: _write(written_path, content)))
+            on_every_rank(comm, lambda: _forget(written_path))
+            were_read = were_read and not largest(comm, int(_is_in_memory(read_path)))
+            reading.append(_time_slowest(comm, lambda: _read(read_path)))
+        small = _time_slowest(comm, lambda: _write_small(probe_folder, rank))
     finally:
         if rank == 0:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(probe_folder, ignore_errors=True)
     of_node = 1e-9 * size * min(ranks, ranks_of_node)
-    found = {"node_write_gb_per_s": of_node / statistics.median(writing)}
+    rates = {"node_write_gb_per_s": of_node / statistics.median(writing)}
     if were_read:
-        found["node_read_gb_per_s"] = of_node / statistics.median(reading)
-    return {**found, "file_ms": 1e3 * small / _SMALL_FILES}
+        rates["node_read_gb_per_s"] = of_node / statistics.median(reading)
+    return {**rates, "file_ms": 1e3 * small / _SMALL_FILES}
 
 
-def _made(folder: Path) -> str:
+def _make_folder(folder: Path) -> str:
     absolute = folder.absolute()
     there = next(one for one in (absolute, *absolute.parents) if one.is_dir())
     with errors_name(there):
         return tempfile.mkdtemp(prefix=".slipstream-storage-", dir=there)
 
 
-def _slowest(comm: Comm, do: Callable[[], None]) -> float:
+def _time_slowest(comm: Comm, do: Callable[[], None]) -> float:
     """Return the seconds until all ranks have done something that they begin together."""
 
     def timed() -> float:
@@ -350,10 +368,10 @@ def _write(path: Path, content: bytes) -> None:
     flush_file(path)
 
 
-def _write_small(place: Path, rank: int) -> None:
+def _write_small(folder: Path, rank: int) -> None:
     for number in range(_SMALL_FILES):
-        _write(place / f"{rank}.{number}", b"0" * 4096)
-    flush_folder(place)
+        _write(folder / f"{rank}.{number}", b"0" * 4096)
+    flush_folder(folder)
 
 
 def _forget(path: Path) -> None:

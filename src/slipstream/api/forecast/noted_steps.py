@@ -62,9 +62,24 @@ from slipstream.spectral.problem_of_case import StatedProblem, problem_of_case, 
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
+# The memory of each kind of device, in messages.
+_WHERE = {"gpu": "device", "cpu": "host"}
+# Voxels of an image that is read as a whole, at most.
+_WHOLE = 1 << 27
+# Voxels of a part whose pores are counted.
+_COUNTED = 1 << 27
+# Samples that are alike everywhere, so that a smaller one represents a larger one.
+_ALIKE = ("random-pack", "sandstone")
+# The edge of the smaller sample: voxels, or at least radii.
+_EDGE = 256
+_EDGE_IN_RADII = 16
+# Ranks whose links are counted, besides the rank with most sites.
+_SOME = 8
+Read = Callable[[Box], np.ndarray]
+
 
 def spectral_counts(case: SpectralCase, machine: Machine, ranks: int) -> StepCounts:
-    """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
+    """Return the counts of a step of a case on ranks of a machine, on as few nodes as they fill.
 
     That is a step of the first rank, which has most to do. Ranks divide space as they would in a
     run on that machine.
@@ -89,8 +104,8 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             "bodies: forecasts leave them out; accepted: a case without (--set bodies=[] and no"
             " mean-flow), to whose step they add two transforms of the fields that they set"
         )
-    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    case = with_decomposition(case, place, machine.device.kind)
+    rank_place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    case = with_decomposition(case, rank_place, machine.device.kind)
     device = noting_device(machine, ranks)
     described = problem_of_case(case, rank, ranks, row_bytes(case.run, device))
     problem = described.problem
@@ -105,18 +120,18 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
             f"{ranks} ranks: {nz} planes along z are for {nz} ranks at most; pencils for products"
             f" of at most {min(ny // 2, nx // 3)} and {min(nz, 2 * ny // 3)}"
         )
-    placement = place_fields(problem, case.run, device, None, place)
+    placement = place_fields(problem, case.run, device, None, rank_place)
     home = device if placement.residency == "device" else device.home
     where = "device" if home is device else "host"
     hint = "" if where == "host" else ", or --set run.residency=auto"
     check_fit(ranks, placement.need(), room_of_rank(machine, ranks, where), where, hint)
-    transport = noting_grid(case.run.transport, place, home, problem.wire, grid)
+    transport = noting_grid(case.run.transport, rank_place, home, problem.wire, grid)
     step = SpectralStep(problem, home, transport, placement.passes())
     division = "slabs" if grid is None else f"pencils {grid[1]} x {grid[0]}"
     return NotedSteps(
         "spectral",
         [step.record_step(begins=not step.passes.goes_ahead)],
-        place,
+        rank_place,
         placement.need(),
         case.run.schedule == "overlap",
         _outputs(described),
@@ -125,17 +140,17 @@ def note_spectral(case: SpectralCase, machine: Machine, ranks: int, rank: int = 
 
 
 def transform_counts(shape: tuple[int, int, int], machine: Machine, ranks: int) -> StepCounts:
-    """Return what a transform of slabs of real points moves on so many ranks of a machine."""
-    place = RankPlace(0, ranks, min(ranks, machine.devices_per_node))
+    """Return the counts of a transform of slabs of real points on ranks of a machine."""
+    rank_place = RankPlace(0, ranks, min(ranks, machine.devices_per_node))
     device = noting_device(machine, ranks)
-    transport = noting_transport("auto", place, device)
-    graph = noted_transform(device, place, shape, "auto", transport, layout="slab")
-    return counts_of(NotedSteps("transform", [graph], place, 0.0, is_overlapped=True), machine)
+    transport = noting_transport("auto", rank_place, device)
+    graph = noted_transform(device, rank_place, shape, "auto", transport, layout="slab")
+    return counts_of(NotedSteps("transform", [graph], rank_place, 0.0, is_overlapped=True), machine)
 
 
 def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) -> float:
-    """Return what a rank's step of fields on its device, "cpu" or "gpu", moves in its memory."""
-    found = traffic_of_step(
+    """Return the bytes that a rank's step of fields on a "cpu" or "gpu" moves in its memory."""
+    traffic = traffic_of_step(
         lambda device, transport: SpectralStep(problem, device, transport).record_step(),
         NotingDevice("cpu" if processor == "cpu" else "cuda"),
         problem.geometry.rank,
@@ -143,14 +158,14 @@ def bytes_of_step(case: SpectralCase, problem: SpectralProblem, processor: str) 
         case.run.transport,
         grid=problem.geometry.grid,
     )
-    return found.memory_bytes + found.host_bytes
+    return traffic.memory_bytes + traffic.host_bytes
 
 
 def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
     """Return the sizes of a snapshot, of fields and derived quantities, and of a state."""
     problem = described.problem
     geometry, model = problem.geometry, problem.model
-    # Of flows in a plane the component across it is written, too.
+    # For flows in a plane the component across it is written, too.
     curls = len(drawn_curls(described.fields)) * (2 if geometry.shape.count(1) == 1 else 1)
     arrays = len(model.unknowns) + len(model.complexes) + curls
     return {
@@ -165,12 +180,8 @@ def _outputs(described: StatedProblem) -> dict[str, OutputSize]:
     }
 
 
-# Where the memory of each kind of device is.
-_WHERE = {"gpu": "device", "cpu": "host"}
-
-
 def advection_counts(case: AdvectionCase, machine: Machine, ranks: int) -> StepCounts:
-    """Return what a step of a case moves on so many ranks of a machine, as few nodes as they fill.
+    """Return the counts of a step of a case on ranks of a machine, on as few nodes as they fill.
 
     That is a step of the first rank, whose box is the largest. Points of strategies that leave some
     to the CPU are advanced at the rate of the host's memory.
@@ -202,13 +213,13 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     if not problem.boxes[-1].size:
         raise InputError(
             f"{ranks} ranks: as {' x '.join(map(str, reversed(problem.grid)))} (x, y, z) some would"
-            " have no point; take fewer nodes"
+            " have no point; use fewer nodes"
         )
-    place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
-    needed = problem.memory(place, with_output=True)
+    rank_place = RankPlace(rank, ranks, min(ranks, machine.devices_per_node))
+    needed = problem.memory(rank_place, with_output=True)
     for kind, need in needed.items():
         check_fit(ranks, need, room_of_rank(machine, ranks, _WHERE[kind]), _WHERE[kind])
-    points = problem.allocate(rank, lambda name, of: noting_transport(name, place, of))
+    points = problem.allocate(rank, lambda name, of: noting_transport(name, rank_place, of))
     steps = problem.steps_per_pass
     graphs = [points.record(target, steps) for target in (0, 1)]
     overlap = strategy.policy == "overlap"
@@ -217,7 +228,7 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     return NotedSteps(
         "advection",
         graphs,
-        place,
+        rank_place,
         sum(needed.values()),
         overlap,
         outputs,
@@ -225,23 +236,11 @@ def note_advection(case: AdvectionCase, machine: Machine, ranks: int, rank: int 
     )
 
 
-# Voxels of an image that is read as a whole, and of a part whose pores are counted.
-_WHOLE, _COUNTED = 1 << 27, 1 << 27
-# Samples that are alike everywhere, so that a smaller one tells all of a larger one: its edge, in
-# voxels or at least in radii.
-_ALIKE = ("random-pack", "sandstone")
-_EDGE, _EDGE_IN_RADII = 256, 16
-# Ranks whose links are counted, besides the rank with most sites.
-_SOME = 8
-
-Read = Callable[[Box], np.ndarray]
-
-
 @dataclasses.dataclass(frozen=True)
 class _Division:
     """The boxes of all ranks, and the reader of voxels.
 
-    `ranks` are the ranks that are looked at; the first has most sites. `sites` are the sites of all
+    `ranks` are the ranks that are counted; the first has most sites. `sites` are the sites of all
     ranks.
     """
 
@@ -253,21 +252,21 @@ class _Division:
 
 
 def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], StepCounts]:
-    """Return what counts a step of a case on so many ranks of a machine: the image is read once.
+    """Return the counter of a step of a case, by the number of ranks; it reads the image once.
 
     Where the case leaves the storage open, it is the first candidate for such devices that fits.
 
     Raises
     ------
     InputError
-        If the image cannot be read, or nothing can flow through it. What is returned raises it if
-        a rank has no site, or its populations do not fit.
+        If the image cannot be read, or nothing can flow through it. The counter raises it if a
+        rank has no site, or its populations do not fit.
     """
     axes = axes_of(case.flow.axis)
     periodic = [name not in case.image.walls for name in AXES]
     with in_terms_of(CASES):
         domain = open_domain(case.image, AXES[axes[0]], None)
-        divide = _divider(case, domain, periodic, axes)
+        divide = _make_divider(case, domain, periodic, axes)
 
     def count(ranks: int) -> StepCounts:
         division = divide(ranks)
@@ -275,26 +274,31 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
             crossing_links(division.read, division.boxes, domain.shape, periodic, rank)
             for rank in (division.ranks if ranks > 1 else ())
         ]
-        found = max(links, key=lambda one: sum(one.values()), default={})
-        owner = division.ranks[links.index(found)] if links else 0
+        crossing = max(links, key=lambda link: sum(link.values()), default={})
+        owner = division.ranks[links.index(crossing)] if links else 0
         busiest = division.ranks[0]
         sites, voxels = division.sites[busiest], division.boxes[busiest].size
         if not sites:
-            raise InputError(f"{ranks} ranks: one would have no pore; take fewer nodes")
+            raise InputError(f"{ranks} ranks: one would have no pore; use fewer nodes")
         device = noting_device(machine, ranks)
-        place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
+        rank_place = RankPlace(owner, ranks, min(ranks, machine.devices_per_node))
         transport = case.run.transport
         if transport == "auto":
-            transport = usual_transport(place, device)
-        share = Share(sites, voxels, found, transport)
+            transport = usual_transport(rank_place, device)
+        share = Share(sites, voxels, crossing, transport)
         room = device.memory_free()
         candidates = worth_a_try(storage_wishes(case.numerics), device.processor)
-        needs = {one: memory_with_output(share, one, device.processor) for one in candidates}
-        storage = next((one for one in candidates if needs[one] <= room), candidates[0])
+        needs = {
+            candidate: memory_with_output(share, candidate, device.processor)
+            for candidate in candidates
+        }
+        storage = next(
+            (candidate for candidate in candidates if needs[candidate] <= room), candidates[0]
+        )
         check_fit(ranks, needs[storage], room, "device")
-        noted = note_lattice(share, place, storage, device, case.run.schedule)
+        noted = note_lattice(share, rank_place, storage, device, case.run.schedule)
         outputs = _lattice_outputs(domain.shape, division.sites, storage)
-        vectors, remark = _vectors(case, sites, domain.shape, storage, room, needs[storage])
+        vectors, remark = _vector_memory(case, sites, domain.shape, storage, room, needs[storage])
         noted = dataclasses.replace(
             noted,
             fields_bytes=needs[storage] + vectors,
@@ -306,15 +310,15 @@ def lattice_counter(case: LatticeCase, machine: Machine) -> Callable[[int], Step
     return count
 
 
-def _vectors(
-    case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, taken: int
+def _vector_memory(
+    case: LatticeCase, sites: int, shape: Sequence[int], storage: Storage, room: int, used: int
 ) -> tuple[int, str]:
     """Return the bytes of the vectors for which a rank has room, and a line about them."""
     wanted = case.convergence.vectors if case.ends_early else 0
     if not wanted:
         return 0, ""
-    memory, free = case.run.memory, room - taken
-    limit = None if memory is None else bytes_of(memory, "run.memory") - taken
+    memory, free = case.run.memory, room - used
+    limit = None if memory is None else bytes_of(memory, "run.memory") - used
     count = foreseen_vectors(wanted, sites, storage, shape, free, limit)
     if not count:
         told = f"Memory is too short for any of the {wanted} vectors of the extrapolation:"
@@ -329,13 +333,13 @@ def _vectors(
 
 def note_lattice(
     share: Share,
-    place: RankPlace,
+    rank_place: RankPlace,
     storage: Storage,
     device: NotingDevice,
     policy: str,
 ) -> NotedSteps:
-    """Return the pair of steps of a rank."""
-    exchange = noting_transport(share.transport if share.crossing else "none", place, device)
+    """Return the pair of steps that a rank takes."""
+    exchange = noting_transport(share.transport if share.crossing else "none", rank_place, device)
     sites = _NumberedSites(device, stored_sites(share.sites, storage.group, unit_of(device)))
     units = AlignedUnits(sites, storage, ())
     arrays = [
@@ -354,12 +358,12 @@ def note_lattice(
             device.empty((swapped,), np.int64),
             dict(share.crossing),
         ),
-        place.rank,
+        rank_place.rank,
         exchange,
         policy,
     )
     graphs = [step.record(number, Fluid()) for number in (0, 1)]
-    return NotedSteps("lattice", graphs, place, 0.0, policy == "overlap")
+    return NotedSteps("lattice", graphs, rank_place, 0.0, policy == "overlap")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,11 +378,11 @@ class _NumberedSites:
 def _lattice_outputs(
     shape: Sequence[int], sites: Sequence[int], storage: Storage
 ) -> dict[str, OutputSize]:
-    """Return the sizes of a snapshot of all fields, and of a state, of so many sites of ranks."""
+    """Return the sizes of a snapshot of all fields, and of a state, by the ranks' sites."""
     item = storage.real.itemsize
     ends = [0, *itertools.accumulate(padded_sizes(sites))]
     parts = [Box((low,), (high,)) for low, high in itertools.pairwise(ends)]
-    # Beside the populations the voxel of each site, and a table of eight numbers for each rank.
+    # Apart from the populations: the voxel of each site, and eight numbers per rank in a table.
     voxels_and_populations = [8, *[storage.values.itemsize] * D3Q19.directions]
     state = output_size((ends[-1],), parts, voxels_and_populations)
     return {
@@ -387,21 +391,21 @@ def _lattice_outputs(
     }
 
 
-def _divider(
+def _make_divider(
     case: LatticeCase, domain: Domain, periodic: Sequence[bool], axes: Sequence[int]
 ) -> Callable[[int], _Division]:
-    """Return what divides a domain among so many ranks."""
+    """Return the function that divides a domain among a number of ranks."""
     if math.prod(domain.shape) <= _WHOLE:
         pores = percolating_pores(domain, periodic, axes, case.image.isolated)
-        return lambda ranks: _divided(pores, case.run.partition, ranks)
+        return lambda ranks: _divide_pores(pores, case.run.partition, ranks)
     tile = _tile(case.image, axes)
     if tile is None:
         return lambda ranks: _equal_boxes(domain, domain.read, None, ranks)
     return lambda ranks: _equal_boxes(domain, _repeated(tile), tile.mean(), ranks)
 
 
-def _divided(pores: np.ndarray, partition: str, ranks: int) -> _Division:
-    """Divide pores that are here."""
+def _divide_pores(pores: np.ndarray, partition: str, ranks: int) -> _Division:
+    """Divide pores that are in memory."""
     boxes = divided_pores(pores, partition, ranks)
     sites = [int(np.count_nonzero(pores[box.slices()])) for box in boxes]
     some = dict.fromkeys([int(np.argmax(sites)), *range(0, ranks, -(-ranks // _SOME))])
@@ -414,21 +418,21 @@ def _equal_boxes(domain: Domain, read: Read, porosity: float | None, ranks: int)
     boxes = grid_boxes(domain.shape, grid)
     strides = (grid[1] * grid[2], grid[2], 1)
     middle = sum(count // 2 * stride for count, stride in zip(grid, strides, strict=True))
-    told = "like a smaller sample of their kind"
+    likeness = "like a smaller sample of their kind"
     if porosity is None:
-        counted = _inner(boxes[middle])
+        counted = _inner_planes(boxes[middle])
         porosity = np.count_nonzero(read(counted)) / counted.size
-        told = "like the one in the middle, isolated pores included"
+        likeness = "like the box in the middle, isolated pores included"
     remark = (
         "The image is too large to be read: it is divided into equal boxes, and all are taken to be"
-        f" {told}. Their imbalance is not known."
+        f" {likeness}. Their imbalance is not known."
     )
     sites = [round(porosity * box.size) for box in boxes]
     return _Division(boxes, read, [middle], sites, remark)
 
 
-def _inner(box: Box) -> Box:
-    """Return the planes about the middle of a box that are not too many to be counted."""
+def _inner_planes(box: Box) -> Box:
+    """Return the planes about the middle of a box, few enough to be counted."""
     plane = box.size // box.shape[0]
     planes = min(box.shape[0], max(1, _COUNTED // plane))
     low = box.start[0] + (box.shape[0] - planes) // 2
@@ -436,7 +440,7 @@ def _inner(box: Box) -> Box:
 
 
 def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
-    """Return the pores of a smaller, periodic sample; None for rocks that have none alike."""
+    """Return the pores of a smaller, periodic sample that is alike; None if there is none."""
     if image.sample not in _ALIKE or image.shape is None:
         return None
     edge = max(_EDGE, math.ceil(_EDGE_IN_RADII * (image.radius or 0)))
@@ -449,7 +453,7 @@ def _tile(image: Image, axes: Sequence[int]) -> np.ndarray | None:
 
 
 def _repeated(tile: np.ndarray) -> Read:
-    """Return what reads boxes of a tile and its periodic images."""
+    """Return a function that reads boxes of a tile and its periodic images."""
 
     def read(box: Box) -> np.ndarray:
         indices = (

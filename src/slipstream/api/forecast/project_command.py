@@ -27,6 +27,25 @@ from slipstream.engine.text import counted, one_line, printable, quantity
 from slipstream.runs.output_writer import counts_until, files_warning
 from slipstream.runs.step_price import OutputSize, StepCounts, StepTime, step_time
 
+# The fraction by which a forecast may miss a published figure and still count as right.
+_TOLERANCE = 0.3
+# The fraction by which it may miss the figure and still count as good.
+_GOOD = 0.2
+# Nodes of a forecast, at most.
+_MOST_NODES = 1_000_000
+# Characters of a line of a table, at most.
+_WIDEST = 200
+# Headings and labels of the parts of a step.
+_PARTS = {
+    "total": "step",
+    "memory": "memory",
+    "launches": "launches",
+    "host": "host",
+    "bus": "bus",
+    "in_node": "in node",
+    "network": "network",
+}
+
 
 @dataclass(frozen=True)
 class OutputForecast:
@@ -35,11 +54,11 @@ class OutputForecast:
     Attributes
     ----------
     bytes, files : int
-        Of one of them.
+        Size of one output.
     seconds : float or None
-        What one takes to write, where the rates of the storage are known.
+        Seconds to write one, where the rates of the storage are known.
     times, kept : int or None
-        How many are written in the whole case, and stay, where the number of its steps is known.
+        Numbers that the whole case writes, and keeps, where the number of its steps is known.
     """
 
     bytes: int
@@ -56,20 +75,20 @@ class Forecast:
     Attributes
     ----------
     nodes, ranks : int
-        How many take part; a rank for each device.
+        Nodes and ranks that take part; one rank per device.
     counts, time : StepCounts, StepTime or None
-        What a step moves and takes; None if the case cannot run there.
+        Traffic and seconds of a step; None if the case cannot run there.
     obstacle : str
         Why not.
     efficiency : float or None
-        Of the devices, beside the first number of nodes on which the case can run.
+        Efficiency of the devices, relative to the first number of nodes on which the case can run.
     hours, node_hours : float or None
         To the end of the case, where the number of its steps is known, by the clock, and of all
         nodes; with `output_seconds`.
     outputs : mapping of str to OutputForecast
         Snapshots of all fields ("fields") and states ("checkpoint").
     output_seconds : float or None
-        What those of the whole case take, where the rates of the storage are known as well.
+        Seconds for all output of the case, where the rates of the storage are known as well.
     """
 
     nodes: int
@@ -85,7 +104,7 @@ class Forecast:
 
     @property
     def files(self) -> int | None:
-        """How many files stay of these outputs; None where their number is not known."""
+        """Number of files of these outputs that are kept; None if unknown."""
         if not self.outputs or any(one.kept is None for one in self.outputs.values()):
             return None
         return sum(one.files * (one.kept or 0) for one in self.outputs.values())
@@ -99,13 +118,13 @@ def forecast(
     Parameters
     ----------
     case : Case
-        Of any family.
+        A case of any family.
     machine : Machine
-        Where it is to run, a rank for each of its devices.
+        The machine for the run, with one rank per device.
     nodes : sequence of int
         Numbers of nodes.
     steps : int, optional
-        Number of steps of the whole run; by default that of a case with a fixed step.
+        Number of steps of the whole run; by default as a case with a fixed step has it.
 
     Raises
     ------
@@ -113,7 +132,7 @@ def forecast(
         If the case is of a family without a forecast, or for another kind of device.
     """
     kind, asked = machine.device.kind, case.run.device
-    # Of advection the strategy says where points are.
+    # The strategy of an advection decides where its points are.
     if asked != "auto" and (asked == "cpu") != (kind == "cpu") and case.solver != "advection":
         raise InputError(
             f"run.device is {asked!r}, but devices of {machine.title} are {kind.upper()}s"
@@ -121,7 +140,7 @@ def forecast(
         )
     count_step = step_counter(case, machine)
     steps = steps or _steps(case)
-    found: list[Forecast] = []
+    forecasts: list[Forecast] = []
     reference: float | None = None
     for count in nodes:
         ranks = count * machine.devices_per_node
@@ -129,15 +148,15 @@ def forecast(
             counts = count_step(ranks)
             time = step_time(counts, machine)
         except InputError as error:
-            found.append(Forecast(count, ranks, None, None, str(error)))
+            forecasts.append(Forecast(count, ranks, None, None, str(error)))
             continue
         cost = time.total * count
         reference = reference or cost
         stepping = None if steps is None else steps * time.total
         outputs = _outputs(case, machine, count, counts, stepping)
-        writing = _writing(outputs)
+        writing = _seconds_of_outputs(outputs)
         hours = None if stepping is None else (stepping + (writing or 0.0)) / 3600
-        found.append(
+        forecasts.append(
             Forecast(
                 count,
                 ranks,
@@ -150,19 +169,19 @@ def forecast(
                 output_seconds=writing,
             )
         )
-    return found
+    return forecasts
 
 
 def _outputs(
     case: Case, machine: Machine, nodes: int, counts: StepCounts, stepping: float | None
 ) -> dict[str, OutputForecast]:
-    """Return what snapshots and states there are in so many seconds of steps, and how large."""
+    """Return the numbers and sizes of snapshots and states in some seconds of steps."""
     times: Mapping[str, int] = {}
     if stepping is not None:
         times = counts_until(case, case.time.end)
-    found = {}
+    outputs = {}
     for kind, size in counts.outputs.items():
-        seconds = _seconds(machine, nodes, counts.ranks, size)
+        seconds = _seconds_of_output(machine, nodes, counts.ranks, size)
         number = times.get(kind)
         if kind == "checkpoint" and number and stepping is not None:
             # By the clock, too.
@@ -172,30 +191,30 @@ def _outputs(
         kept = number
         if kind == "checkpoint" and number:
             kept = min(number, case.output.keep_checkpoints)
-        found[kind] = OutputForecast(size.bytes, size.files, seconds, number, kept)
-    return found
+        outputs[kind] = OutputForecast(size.bytes, size.files, seconds, number, kept)
+    return outputs
 
 
-def _seconds(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> float | None:
-    """Return how long all ranks take to write one output; None if that is not known."""
+def _seconds_of_output(machine: Machine, nodes: int, ranks: int, size: OutputSize) -> float | None:
+    """Return the seconds that all ranks take to write one output; None if unknown."""
     rate = machine.write_rate(nodes)
     if rate is None or machine.storage is None:
         return None
     return size.bytes / rate + 1e-3 * machine.storage.file_ms * math.ceil(size.files / ranks)
 
 
-def _writing(outputs: Mapping[str, OutputForecast]) -> float | None:
-    """Return how long all outputs of a run take; None if that is not known."""
+def _seconds_of_outputs(outputs: Mapping[str, OutputForecast]) -> float | None:
+    """Return the seconds that all outputs of a run take; None if unknown."""
     total = 0.0
-    for one in outputs.values():
-        if one.seconds is None or one.times is None:
+    for output in outputs.values():
+        if output.seconds is None or output.times is None:
             return None
-        total += one.seconds * one.times
+        total += output.seconds * output.times
     return total
 
 
 def step_counter(case: Case, machine: Machine) -> Callable[[int], StepCounts]:
-    """Return what counts a step of a case on so many ranks."""
+    """Return the counter of a step of a case, by the number of ranks."""
     if isinstance(case, SpectralCase):
         return lambda ranks: spectral_counts(case, machine, ranks)
     if isinstance(case, AdvectionCase):
@@ -219,32 +238,15 @@ def _steps(case: Case) -> int | None:
     return None if step is None else math.ceil(case.time.end / step)
 
 
-# By which fraction a forecast may miss a published figure and still count as right, or as good.
-_TOLERANCE, _GOOD = 0.3, 0.2
-_MOST_NODES = 1_000_000
-# Columns of a table at most.
-_WIDEST = 200
-# Parts of a step, as headings and labels.
-_PARTS = {
-    "total": "step",
-    "memory": "memory",
-    "launches": "launches",
-    "host": "host",
-    "bus": "bus",
-    "in_node": "in node",
-    "network": "network",
-}
-
-
 def numbers_of_nodes(text: str) -> list[int]:
     """Return numbers of nodes written with commas, such as "1,8,64"."""
     parts = [part.strip() for part in text.split(",")]
-    found = [int(part) if part.isdecimal() else 0 for part in parts]
-    if not all(0 < one <= _MOST_NODES for one in found):
+    counts = [int(part) if part.isdecimal() else 0 for part in parts]
+    if not all(0 < count <= _MOST_NODES for count in counts):
         raise InputError(
             f"--nodes {text!r}; accepted: whole numbers from 1 to {_MOST_NODES}, such as 1,8,64"
         )
-    return sorted(set(found))
+    return sorted(set(counts))
 
 
 def print_forecast(
@@ -259,7 +261,7 @@ def print_forecast(
 ) -> None:
     """Print the forecast of a case, and record and draw it where asked.
 
-    Of each node so many `devices` take part, by default all.
+    On each node `devices` of the devices take part, by default all.
     """
     _check_files(record, picture)
     described = load_machine(machine)
@@ -270,27 +272,29 @@ def print_forecast(
                 f" {described.devices_per_node}; accepted: up to that many"
             )
         described = described.model_copy(update={"devices_per_node": devices})
-    found = forecast(case, described, numbers_of_nodes(nodes), steps)
+    forecasts = forecast(case, described, numbers_of_nodes(nodes), steps)
     title = f"time of a step on {described.title}: {one_line(case.title) or 'the case'}"
     console.print(title, style="italic", highlight=False, markup=False)
-    _show(console, _table(found))
-    for one in found:
-        if one.obstacle:
+    _show(console, _table(forecasts))
+    for predicted in forecasts:
+        if predicted.obstacle:
             console.print(
-                f"{one.nodes} node{'s' * (one.nodes > 1)}, {one.obstacle}",
+                f"{predicted.nodes} node{'s' * (predicted.nodes > 1)}, {predicted.obstacle}",
                 highlight=False,
                 markup=False,
             )
-    for remark in dict.fromkeys(one.counts.remark for one in found if one.counts is not None):
+    for remark in dict.fromkeys(
+        predicted.counts.remark for predicted in forecasts if predicted.counts is not None
+    ):
         if remark:
             console.print(remark, highlight=False, markup=False)
-    if all(one.hours is None for one in found):
+    if all(predicted.hours is None for predicted in forecasts):
         unknown = "the number of steps is not known, so the hours are unknown too: see --steps"
         console.print(unknown, highlight=False, markup=False)
     if not described.device.is_tried:
         untried = f"warning: Slipstream has never run on a {described.device.name}: a forecast only"
         console.print(untried, highlight=False, markup=False)
-    for line in _output_lines(described, found):
+    for line in _output_lines(described, forecasts):
         console.print(line, highlight=False, markup=False)
     for source in described.sources:
         console.print(f"source: {source}", highlight=False, markup=False, style="dim")
@@ -299,12 +303,12 @@ def print_forecast(
             "Slipstream": __version__,
             "machine": described.model_dump(),
             "case": case.to_toml(),
-            "forecast": [asdict(one) for one in found],
+            "forecast": [asdict(predicted) for predicted in forecasts],
         }
         record.write_text(json.dumps(content, indent=1), encoding="utf-8")
         console.print(f"record:  {printable(str(record))}", highlight=False, markup=False)
     if picture is not None:
-        _draw(case, described, found, picture)
+        _draw(case, described, forecasts, picture)
         console.print(f"picture: {printable(str(picture))}", highlight=False, markup=False)
 
 
@@ -326,49 +330,56 @@ def _show(console: Console, table: Table) -> None:
     console.width = width
 
 
-def _table(found: Sequence[Forecast]) -> Table:
+def _table(forecasts: Sequence[Forecast]) -> Table:
     """Return a table of the parts of a step that take any time."""
     table = Table(box=box.HORIZONTALS, padding=(0, 0, 0, 1))
-    times = [one.time for one in found if one.time is not None]
+    times = [predicted.time for predicted in forecasts if predicted.time is not None]
     parts = [name for name in _PARTS if any(getattr(time, name) for time in times)]
     for heading in ("nodes", "ranks", *(_PARTS[name] for name in parts), "GiB each", "efficient"):
         table.add_column(heading, justify="right", no_wrap=True)
-    divided = any(one.counts is not None and one.counts.division for one in found)
+    divided = any(
+        predicted.counts is not None and predicted.counts.division for predicted in forecasts
+    )
     if divided:
         table.add_column("divided", justify="right", no_wrap=True)
-    tells_writing = any(one.output_seconds is not None for one in found)
+    tells_writing = any(predicted.output_seconds is not None for predicted in forecasts)
     if tells_writing:
         table.add_column("writing", justify="right", no_wrap=True)
-    if any(one.node_hours is not None for one in found):
+    if any(predicted.node_hours is not None for predicted in forecasts):
         for heading in ("hours", "node hours"):
             table.add_column(heading, justify="right", no_wrap=True)
-    for one in found:
-        cells = [str(one.nodes), str(one.ranks)]
-        if one.time is not None and one.counts is not None:
-            seconds = [getattr(one.time, name) for name in parts]
-            cells += [quantity(own, "s") if own else "-" for own in seconds]
-            cells += [f"{one.counts.fields_bytes / 2**30:.3g}", f"{one.efficiency:.0%}"]
+    for predicted in forecasts:
+        cells = [str(predicted.nodes), str(predicted.ranks)]
+        if predicted.time is not None and predicted.counts is not None:
+            seconds = [getattr(predicted.time, name) for name in parts]
+            cells += [
+                quantity(seconds_of_part, "s") if seconds_of_part else "-"
+                for seconds_of_part in seconds
+            ]
+            cells += [f"{predicted.counts.fields_bytes / 2**30:.3g}", f"{predicted.efficiency:.0%}"]
         else:
             cells += ["-"] * (len(parts) + 2)
         if divided:
-            cells.append((one.counts and one.counts.division) or "-")
+            cells.append((predicted.counts and predicted.counts.division) or "-")
         if tells_writing:
-            cells.append("-" if one.output_seconds is None else quantity(one.output_seconds, "s"))
-        if one.hours is not None and one.node_hours is not None:
-            cells += [f"{one.hours:.3g}", f"{one.node_hours:.3g}"]
+            cells.append(
+                "-" if predicted.output_seconds is None else quantity(predicted.output_seconds, "s")
+            )
+        if predicted.hours is not None and predicted.node_hours is not None:
+            cells += [f"{predicted.hours:.3g}", f"{predicted.node_hours:.3g}"]
         table.add_row(*cells)
     return table
 
 
-def _output_lines(machine: Machine, found: Sequence[Forecast]) -> Iterator[str]:
+def _output_lines(machine: Machine, forecasts: Sequence[Forecast]) -> Iterator[str]:
     """Yield what snapshots and states are, of the most nodes that can run the case."""
-    able = [one for one in found if one.outputs]
+    able = [predicted for predicted in forecasts if predicted.outputs]
     if not able:
         return
-    one = able[-1]
-    where = f" on {one.nodes} nodes" if len(able) > 1 else ""
+    predicted = able[-1]
+    where = f" on {predicted.nodes} nodes" if len(able) > 1 else ""
     for kind, name in (("fields", "snapshot of fields"), ("checkpoint", "state")):
-        size = one.outputs.get(kind)
+        size = predicted.outputs.get(kind)
         if size is None:
             continue
         text = f"{name}: {bytes_text(size.bytes)} in {counted(size.files, 'file')}{where}"
@@ -379,28 +390,28 @@ def _output_lines(machine: Machine, found: Sequence[Forecast]) -> Iterator[str]:
             if size.kept is not None and size.kept < size.times:
                 text += f", the last {size.kept} are kept"
         yield text
-    if one.output_seconds is not None:
+    if predicted.output_seconds is not None:
         yield "hours include writing these, but no chosen output and no statistics"
-    elif machine.storage is None and one.node_hours is not None:
+    elif machine.storage is None and predicted.node_hours is not None:
         yield "hours are without output: nothing is known of this machine's storage"
-    if one.files is not None and (warning := files_warning(one.files)):
+    if predicted.files is not None and (warning := files_warning(predicted.files)):
         yield f"warning: {warning}"
 
 
-def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -> None:
+def _draw(case: Case, machine: Machine, forecasts: Sequence[Forecast], path: Path) -> None:
     from slipstream.show import figure_style as style
 
-    can_run = [one for one in found if one.time is not None]
+    can_run = [predicted for predicted in forecasts if predicted.time is not None]
     if not can_run:
         raise InputError("--plot: the case can run on none of these numbers of nodes")
-    nodes = [one.nodes for one in can_run]
+    nodes = [predicted.nodes for predicted in can_run]
     title = one_line(case.title) or "the case"
     with style.in_our_style():
         figure = style.new_figure((6.4, 4.4), f"{title}, on {machine.title}")
         axes = figure.add_subplot()
         for (name, label), colour in zip(_PARTS.items(), style.COLOURS, strict=False):
-            # What takes no time has no place on a logarithmic axis.
-            seconds = [getattr(one.time, name) or math.nan for one in can_run]
+            # A part that takes no time cannot be drawn on a logarithmic axis.
+            seconds = [getattr(predicted.time, name) or math.nan for predicted in can_run]
             if not all(map(math.isnan, seconds)):
                 line = "-" if name == "total" else "--"
                 axes.loglog(nodes, seconds, line, color=colour, marker="o", ms=4, label=label)
@@ -418,16 +429,16 @@ def _draw(case: Case, machine: Machine, found: Sequence[Forecast], path: Path) -
 def compare_with_papers(console: Console) -> None:
     """Print the measurements of papers and the forecast."""
     comparisons = published_runs()
-    for title in dict.fromkeys(one.table for one in comparisons):
+    for title in dict.fromkeys(comparison.table for comparison in comparisons):
         console.print(Text(title))
         table = Table(box=box.HORIZONTALS, padding=(0, 0, 0, 1))
         table.add_column("run", no_wrap=True)
         for heading in ("published", "forecast", "error", "constants"):
             table.add_column(heading, justify="right")
-        for one in comparisons:
-            if one.table == title:
-                cells: list[Any] = [f"{one.published:.4g}", f"{one.forecast:.3g}"]
-                table.add_row(one.what, *cells, f"{one.error:+.0%}", one.known)
+        for comparison in comparisons:
+            if comparison.table == title:
+                cells: list[Any] = [f"{comparison.published:.4g}", f"{comparison.forecast:.3g}"]
+                table.add_row(comparison.what, *cells, f"{comparison.error:+.0%}", comparison.known)
         _show(console, table)
     for text in NOT_COMPARED:
         console.print(f"not compared: {text}", highlight=False, markup=False, style="dim")
@@ -437,12 +448,14 @@ def compare_with_papers(console: Console) -> None:
 
 def _verdict(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Yield the forecasts that miss, and how many are right among those without fitted numbers."""
-    for one in comparisons:
-        if abs(one.error) > _TOLERANCE:
+    for comparison in comparisons:
+        if abs(comparison.error) > _TOLERANCE:
             missed = f"missed by more than {_TOLERANCE:.0%}"
-            yield f"{missed}: {one.what}, {one.error:+.0%} ({one.known})"
-    numbers = Counter(one.known for one in comparisons)
-    held_out = [abs(one.error) for one in comparisons if one.known == "held out"]
+            yield f"{missed}: {comparison.what}, {comparison.error:+.0%} ({comparison.known})"
+    numbers = Counter(comparison.known for comparison in comparisons)
+    held_out = [
+        abs(comparison.error) for comparison in comparisons if comparison.known == "held out"
+    ]
     right, good = (sum(error <= most for error in held_out) for most in (_TOLERANCE, _GOOD))
     yield (
         f"of {len(held_out)} held-out figures {right} are within {_TOLERANCE:.0%} and {good} within"

@@ -33,14 +33,14 @@ STRONG = "the same, strong scaling: percent of the rate that GPUs had with 17 mi
 SENT = "the same: MB that a node sends in a step"
 GHOST = "Rosenberg et al. (2020), GHOST on SummitDev: seconds of parts of a time step"
 GHOST_STRONG = "the same, strong scaling: percent of parallel efficiency"
-# What papers show in pictures only, or without describing their machines.
+# Figures of papers that are only in pictures, or whose machines are not described.
 NOT_COMPARED = (
     "White and Dongarra (2011): the text of their talk gives no time of the nine strategies; of"
     " what it finds, more than twofold gain by full overlap and most from a thin shell, nothing can"
     " be forecast without the rates of JaguarPF, Hopper, Lens and Yona",
     "Rosenberg et al. (2020), GHOST: tables give shares of the time on CPUs, and the text speed-ups"
     " over cores that are not described; times of whole steps are in pictures",
-    "Robertsén et al. (2017): scaling beyond what is above, and layouts, are in pictures",
+    "Robertsén et al. (2017): further scaling, and layouts, are in pictures",
 )
 
 # Nodes, points along an axis, seconds by variant.
@@ -50,17 +50,19 @@ _TIME_STEPS = (
     (1024, 12288, (13.63, 12.62, 10.14)),
     (3072, 18432, (25.44, 22.30, 14.24)),
 )
-# Ranks a node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
+# Ranks per node, and whether whole slabs travel, which nothing overlaps, or pencil after pencil.
 _VARIANTS = ((6, False), (2, False), (2, True))
 _TRANSFORM_PAIRS = ((2, 1536, 2.39), (16, 3072, 3.30), (128, 6144, 5.26), (1024, 12288, 4.30))
-# The same with six pencils a slab: each travels while the next is transformed. The slide
+# The same with six pencils per slab: each travels while the next is transformed. The slide
 # does not give the ranks of a node: six are taken, as in the table before.
 _ASYNCHRONOUS_PAIRS = ((4, 3072, 10.14), (32, 6144, 13.53))
 _ASYNCHRONOUS_PENCILS = 6
 # Second order, of two substages with three transforms one way and five the other.
 _TRANSFORMS_OF_STEP = 16
-# In so many pencils a slab goes through a GPU; it needs more at the largest size.
-_PENCILS, _PENCILS_AT_MOST = 3, {18432: 4}
+# Pencils in which a slab goes through a GPU.
+_PENCILS = 3
+# Points along an axis at which a slab needs more pencils, and their number.
+_PENCILS_AT_MOST = {18432: 4}
 _SINGLE = 4
 # Real transforms of each of the two substages of GHOST's step. The paper's text has, of one node,
 # the seconds of FFTs and transposes on four GPUs (512^3, Boussinesq), and of copies and of messages
@@ -76,13 +78,18 @@ _GHOST_STRONG = (
     ("1024^2 x 256, 1 to 8 nodes", 1024 * 1024 * 256, 1, 8, 100.0),
     ("2048^2 x 512, 2 to 16 nodes", 2048 * 2048 * 512, 2, 16, 84.0),
 )
-# SummitDev beside Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s), NVLink
-# to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1 and 2).
-# Its nodes are IBM's S822LC (Redpaper REDP-5405): two NVLinks of 20 GB/s between a GPU and its CPU.
+# SummitDev relative to Summit, by specifications: memory of a P100 and a V100 (732 and 900 GB/s),
+# NVLink to the host (40 and 50 GB/s), the host's memory (230 and 340 GB/s), rails of InfiniBand (1
+# and 2). SummitDev's nodes are IBM's S822LC (Redpaper REDP-5405): two NVLinks of 20 GB/s between a
+# GPU and its CPU.
 _OF_SUMMIT = {"memory": 732 / 900, "bus": 40 / 50, "host": 230 / 340, "network": 1 / 2}
 
-# Of Titan: the sandstone's porosity, directions that cross a face of a part, and neighbours.
-_POROSITY, _CROSSING, _NEIGHBOURS = 0.13, 5, 18
+# Titan: porosity of the sandstone.
+_POROSITY = 0.13
+# Titan: directions that cross a face of a part.
+_CROSSING = 5
+# Titan: neighbours of a part.
+_NEIGHBOURS = 18
 # Nodes, image, voxels, how populations move, whether that overlaps, and the rate.
 _LATTICE_RATES = (
     (1024, "4096^3", (4096, 4096, 4096), "two-lattice", True, 286.4),
@@ -101,14 +108,14 @@ class Comparison:
     Attributes
     ----------
     table : str
-        Where it is published, and what it is.
+        The publication, and its table.
     what : str
-        Which entry.
+        The entry of the table.
     published, forecast : float
         The figures.
     known : {"fitted", "seen", "held out"}
-        Whether constants of the machine were fitted to what is published, or chosen by who had
-        seen it.
+        Whether constants of the machine were fitted to the published figures, or chosen by
+        someone who had seen them.
     """
 
     table: str
@@ -165,7 +172,7 @@ def _asynchronous_pairs(summit: Machine) -> Iterator[Comparison]:
 
 
 def _summitdev(summit: Machine) -> Machine:
-    """Return SummitDev: Summit with four GPUs a node, its rates as those of specifications are."""
+    """Return SummitDev: Summit with four GPUs per node, and rates scaled by specifications."""
     device, bus, network = summit.device, summit.bus, cast(Network, summit.network)
     ratios = _OF_SUMMIT
     rates = {"copy_gb_per_s": device.copy_gb_per_s * ratios["memory"]}
@@ -186,7 +193,7 @@ def _summitdev(summit: Machine) -> Machine:
 
 
 def _ghost(summitdev: Machine) -> Iterator[Comparison]:
-    """Compare transforms of slabs on the host, which streams take to a GPU for each rank."""
+    """Compare transforms of slabs on the host, which streams take to one GPU per rank."""
 
     def step(points: int, nodes: int, ranks: int, model: str) -> StepTime:
         number = 2 * GHOST_TRANSFORMS[model]
@@ -210,9 +217,9 @@ def _transforms(
     devices: int | None = None,
     is_from_host: bool = False,
 ) -> StepCounts:
-    """Count what one of a node's ranks moves in transforms of slabs that are on the host.
+    """Count the data that a rank moves in transforms of slabs on the host.
 
-    Each rank has so many devices, of six a node if not given.
+    Each rank has `devices` GPUs, by default its share of the six per node.
     """
     devices, all_ranks = devices or 6 // ranks, nodes * ranks
     field = _SINGLE * points / all_ranks
@@ -245,7 +252,7 @@ def _complex_transform(summit: Machine) -> Comparison:
     seconds = (
         exchanges * sent / cast(Network, summit.network).rate(sent / summit.devices_per_node / 7)
     )
-    # What a node sends in large messages is what this run reached.
+    # The rate of a node in large messages is the one that this run reached.
     return Comparison(HEFFTE, "8 nodes", 400.0, 1e-9 * 5 * points**3 * 30 / seconds, "seen")
 
 
@@ -269,13 +276,13 @@ def _lattice_steps(titan: Machine) -> Iterator[Comparison]:
 def _cube_of_pores(
     titan: Machine, voxels: float, nodes: int, propagation: str, overlaps: bool
 ) -> StepCounts:
-    """Return what our steps move for a cube of a sandstone, from the GPU by way of the host."""
+    """Return the counts of our step for a cube of a sandstone, from the GPU by way of the host."""
     storage = Storage(propagation=propagation, layout="vector-bundle", encoding="wide")
     edge = voxels ** (1 / 3)
     # Five directions cross a face; of these four reach an edge's neighbour from the face's ends.
     face, corner = _POROSITY * (_CROSSING * edge**2 - 4 * edge), _POROSITY * edge
     links = {1 + n: round(face if n < 6 else corner) for n in range(_NEIGHBOURS)}
-    place, sites = RankPlace(0, nodes, 1), round(_POROSITY * voxels)
+    rank_place, sites = RankPlace(0, nodes, 1), round(_POROSITY * voxels)
     share = Share(sites, round(voxels), links, "mpi-p2p")
     device, schedule = NotingDevice("cuda"), "overlap" if overlaps else "serial"
-    return counts_of(note_lattice(share, place, storage, device, schedule), titan)
+    return counts_of(note_lattice(share, rank_place, storage, device, schedule), titan)

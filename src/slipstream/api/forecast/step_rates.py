@@ -1,4 +1,4 @@
-"""The rates of this machine: what steps of each family reach, in cache and beyond."""
+"""The rates of this machine: of steps of each family, in cache and beyond."""
 
 from __future__ import annotations
 
@@ -66,22 +66,44 @@ POINTS: dict[str, dict[Family, tuple[int, int]]] = {
 _MANY: tuple[Family, int] = ("spectral", 8)
 _ONE: tuple[Family, int] = ("advection", 12)
 _CALL: tuple[Family, int] = ("transform", 8)
-# MiB that copies access, by which caches are found.
+# MiB that copies access, to find the caches.
 CACHE_MIB = {
     "cpu": (2, 4, 8, 12, 16, 24, 32, 64, 128, 256),
     "gpu": (8, 16, 24, 32, 48, 64, 96, 128, 256, 512),
 }
 _TINY_COPY = 1 << 16
-# Runs before any is timed, at most, since a step that takes little times its first ones itself;
-# seconds for which each is repeated, and how often they take turns.
-_UNTIMED, _SECONDS, _TURNS = 12, 0.01, 3
-# Rates and starts are found in turn. Starts leave at least such a share of a step to its passes,
-# and steps that differ by less in what they miss say nothing of caches.
-_ROUNDS, _LEAST, _DIFFER = 8, 0.05, 0.2
+# Runs before the first that is timed, at most: a short step times its first ones itself.
+_UNTIMED = 12
+# Seconds for which each step is repeated.
+_SECONDS = 0.01
+# Rounds in which the steps take turns.
+_TURNS = 3
+# Rounds that find rates and starts in turn.
+_ROUNDS = 8
+# The share of a step that starts leave to its passes, at least.
+_LEAST = 0.05
+# Steps whose shares of missed bytes differ by less say nothing of caches.
+_DIFFER = 0.2
+# Repetitions of a timed exchange.
+_REPETITIONS = 5
+# Rounds of a measurement, whose median is the rate.
+_REPEATS = 3
+# The factor by which rounds may differ.
+_STEADY = 1.5
+# Bytes of each of two arrays that copies take.
+_COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
+# Bytes of a message within a node.
+_LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
+# Bytes of messages to other nodes.
+_MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
+# Bytes of a message that takes no time but its latency.
+_SMALL = 1 << 12
+# Transports that take messages from the host.
+_FROM_HOST = ("mpi-p2p", "mpi")
 
 
 def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict[str, list[float]]:
-    """Return the rates of copies between large arrays by their size, without their start.
+    """Return the rates of copies between large arrays by their size, without their starts.
 
     Collective.
     """
@@ -90,7 +112,7 @@ def cache_rates(device: Device, comm: Comm, arrays: tuple[Array, Array]) -> dict
     actions = {size: copy for size, (copy, _) in copies.items()} | {
         0: large_copy(device, _TINY_COPY, arrays=arrays)[0]
     }
-    seconds = _seconds(device, actions, comm)
+    seconds = _time_actions(device, actions, comm)
     rates = [
         1e-9 * moved / max(seconds[size] - seconds[0], _LEAST * seconds[size])
         for size, (_, moved) in copies.items()
@@ -114,10 +136,10 @@ def step_rates(device: Device, comm: Comm, machine: Machine) -> dict[str, float]
         actions[key], steps[key] = stepping(*key, device, None)
         counts[key] = counts_of_family(*key, alone, 1)
         if key == _MANY:
-            simulation = _prepared(*key, device, None)
+            simulation = _prepare_step(*key, device, None)
             issued = OverlappedStep(simulation.flow.record_step())
             actions["issued"], steps["issued"] = issued.run, 1
-    found = _seconds(device, actions, comm)
+    found = _time_actions(device, actions, comm)
     seconds = {key: one / steps[key] for key, one in found.items()}
     return _explained(machine.device, pairs, counts, seconds)
 
@@ -131,31 +153,34 @@ def _explained(
     """Return the rates and starts that explain the seconds of steps."""
     rates = dict.fromkeys(("step_us", "transform_us", "launch_us", "issue_us"), 0.0)
 
-    def starts_of(one: StepCounts) -> float:
-        start = rates[RATE_KEYS[one.family][2]]
-        return 1e-6 * (rates["launch_us"] * one.launches + start * one.starts)
+    def starts_of(counted_step: StepCounts) -> float:
+        start = rates[RATE_KEYS[counted_step.family][2]]
+        return 1e-6 * (rates["launch_us"] * counted_step.launches + start * counted_step.starts)
 
     for _ in range(_ROUNDS):
         for family, pair in pairs.items():
             each = [counts[family, points] for points in pair]
             # Seconds of passes = work / cached + missed bytes x slope.
             passes = [
-                max(whole - starts_of(one), _LEAST * whole)
-                for one, whole in zip(
+                max(whole - starts_of(counted_step), _LEAST * whole)
+                for counted_step, whole in zip(
                     each, (seconds[family, points] for points in pair), strict=True
                 )
             ]
-            work = [one.memory_bytes / one.starts for one in each]
-            missed = [one.memory_bytes * processor.missed(one.working_set) for one in each]
+            work = [counted_step.memory_bytes / counted_step.starts for counted_step in each]
+            missed = [
+                counted_step.memory_bytes * processor.missed(counted_step.working_set)
+                for counted_step in each
+            ]
             cached, slope = passes[0] / work[0], 0.0
             if missed[1] / work[1] - missed[0] / work[0] > _DIFFER:
-                found = np.linalg.solve(np.column_stack([work, missed]), passes)
-                slope = float(found[1])
+                solution = np.linalg.solve(np.column_stack([work, missed]), passes)
+                slope = float(solution[1])
                 if slope > 0:
                     cached = max(_LEAST * cached, (passes[0] - slope * missed[0]) / work[0])
                 else:
-                    # The large step takes less for a byte, since threads are woken for more of
-                    # them: no rate is that of both, so errors of both are alike.
+                    # The large step takes less per byte, since threads are woken for more of
+                    # them: no rate fits both, so errors of both are alike.
                     slope, cached = 0.0, math.sqrt(cached * passes[1] / work[1])
             share, rate, _ = RATE_KEYS[family]
             rates[share] = min(1.0, 1 / (cached + slope) / (1e9 * processor.copy_gb_per_s))
@@ -168,8 +193,8 @@ def _explained(
             passes = known.pass_seconds(of[0], moved, size, moved / count.starts)
             return 1e6 * max(0.0, seconds[key] - passes)
 
-        one, launches = counts[_ONE], counts[_MANY].launches
-        rates["step_us"] = max(0.0, start(_ONE, _ONE) / one.starts - rates["launch_us"])
+        single, launches = counts[_ONE], counts[_MANY].launches
+        rates["step_us"] = max(0.0, start(_ONE, _ONE) / single.starts - rates["launch_us"])
         for key, name in ((_MANY, "launch_us"), ("issued", "issue_us")):
             rates[name] = max(0.0, start(key, _MANY) - rates["step_us"]) / launches
         call = counts[_CALL]
@@ -178,7 +203,7 @@ def _explained(
     return rates
 
 
-def _seconds(
+def _time_actions(
     device: Device, actions: Mapping[Any, Callable[[], Any]], comm: Comm
 ) -> dict[Any, float]:
     """Return the median seconds of actions that take turns, so that all see the same noise.
@@ -215,7 +240,7 @@ def stepping(
     """Return a function that does some steps or transforms, and their number. Collective."""
     if family in _TIMED:
         steps = _TIMED[family].steps
-        return partial(steps, _prepared(family, points, device, comm)), _TIMED[family].count
+        return partial(steps, _prepare_step(family, points, device, comm)), _TIMED[family].count
     plan = DistributedFFT((points,) * 3, comm=comm, device=device)
     values, modes = plan.empty_input(), plan.empty_output()
     device.run(device.fill(values, 0))
@@ -227,7 +252,7 @@ def stepping(
     return pair, 2
 
 
-def _prepared(family: Family, points: int, device: Device, comm: Comm) -> Any:
+def _prepare_step(family: Family, points: int, device: Device, comm: Comm) -> Any:
     simulation = make_simulation(_TIMED[family].case(points), comm, device)
     simulation.prepare()
     return simulation
@@ -278,23 +303,10 @@ _TIMED: dict[str, _Timed] = {
 }
 
 
-_REPETITIONS = 5
-# Rates that are medians of some rounds, and the factor by which rounds may differ.
-_REPEATS, _STEADY = 3, 1.5
-# Bytes of each of two arrays that copies take.
-_COPIED = {"cpu": 1 << 27, "gpu": 1 << 30}
-# Messages: of an exchange within a node, and to other nodes.
-_LARGE = {"cpu": 1 << 22, "gpu": 1 << 26}
-_MESSAGES = [10**4, 10**5, 10**6, 16 * 10**6]
-# A message that takes no time but its latency; transports that take messages from the host.
-_SMALL = 1 << 12
-_FROM_HOST = ("mpi-p2p", "mpi")
-
-
 def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> None:
     """Measure on all ranks of this program; print and write the rates. Collective.
 
-    Storage is that of a folder in which runs would be.
+    Storage is measured in `folder`, where runs would be.
     """
     comm = own(mpi_launch.world_comm(), "calibration")
     on_first_rank(comm, lambda: check_folder_of("--calibrate", path))
@@ -313,7 +325,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
         measured = machine.model_dump(exclude_unset=True)
         console.print(to_toml(measured), highlight=False, markup=False, soft_wrap=True)
         console.print(
-            f"not measured, so taken as usual: {', '.join(_assumed(machine))}",
+            f"not measured, so taken as usual: {', '.join(_assumed_keys(machine))}",
             highlight=False,
             markup=False,
         )
@@ -323,41 +335,43 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
 def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None) -> Machine:
     """Measure, write the description of this machine, and return it. Collective.
 
-    Rates between nodes are measured if ranks are on several, and those of storage in a folder.
+    Rates between nodes are measured if ranks are on several nodes, rates of storage in a folder.
     """
     ranks = 1 if comm is None else comm.size
     of_node = _ranks_of_node(comm)
     steady = _Steady()
-    copy, of_caches = _copies(device, comm, steady)
+    copy, of_caches = _copy_rates(device, comm, steady)
     description: dict[str, Any] = {
         "title": socket.gethostname(),
         "sources": [
-            f"slipstream info --calibrate, {counted(ranks, 'rank')}, {of_node} of a node,"
+            f"slipstream info --calibrate, {counted(ranks, 'rank')}, {of_node} per node,"
             f" {datetime.now(UTC):%Y-%m-%d}"
         ],
         "devices_per_node": of_node,
         "device": {
             "name": device.name,
             "kind": device.processor,
-            "memory_gib": _rounded(device.memory_total() / _sharing(device, of_node) / 2**30),
-            "copy_gb_per_s": _rounded(copy / 1e9),
-            **{name: _rounded(value) for name, value in of_caches.items()},
+            "memory_gib": _round_rate(
+                device.memory_total() / _ranks_of_device(device, of_node) / 2**30
+            ),
+            "copy_gb_per_s": _round_rate(copy / 1e9),
+            **{name: _round_rate(value) for name, value in of_caches.items()},
         },
         "bus": _bus(device, comm, copy, of_node),
         "node": {
-            "memory_gib": _rounded(
+            "memory_gib": _round_rate(
                 os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
             ),
             **_in_node(device, comm, copy, steady),
         },
     }
     of_steps = step_rates(device, comm, Machine.model_validate(description))
-    description["device"] |= {name: _rounded(value) for name, value in of_steps.items()}
+    description["device"] |= {name: _round_rate(value) for name, value in of_steps.items()}
     if comm is not None and of_node < ranks:
         description["network"] = _network(device, comm, of_node)
     if folder is not None:
         rates = storage_rates(folder, comm, of_node)
-        description["storage"] = {name: _rounded(value) for name, value in rates.items()}
+        description["storage"] = {name: _round_rate(value) for name, value in rates.items()}
     description["sources"] += steady.doubts
     machine = Machine.model_validate(description)
 
@@ -369,7 +383,7 @@ def calibrate(device: Device, comm: Comm, path: Path, folder: Path | None = None
     return machine
 
 
-def _copies(
+def _copy_rates(
     device: Device, comm: Comm, steady: _Steady
 ) -> tuple[float, Mapping[str, Sequence[float]]]:
     """Return the bytes per second of a large copy, and the rates of copies in caches."""
@@ -381,24 +395,24 @@ def _copies(
 
 
 class _Steady:
-    """Takes the median of some rounds of a measurement, and remembers where they differ much."""
+    """Medians of some rounds of each measurement, and doubts where the rounds differ much."""
 
     def __init__(self) -> None:
         self.doubts: list[str] = []
 
     def __call__(self, name: str, measure: Callable[[], float]) -> float:
         """Return the median of a measurement, the same on all ranks, under a key's name."""
-        found = sorted(measure() for _ in range(_REPEATS))
-        if found[-1] > _STEADY * found[0]:
+        measured = sorted(measure() for _ in range(_REPEATS))
+        if measured[-1] > _STEADY * measured[0]:
             self.doubts.append(
-                f"{name} varied from {found[0]:.3g} to {found[-1]:.3g} in {_REPEATS} rounds, of"
-                " which the median is taken: measure again where nothing else runs"
+                f"{name} varied from {measured[0]:.3g} to {measured[-1]:.3g} in {_REPEATS} rounds;"
+                " the median is taken: measure again where nothing else runs"
             )
-        return found[_REPEATS // 2]
+        return measured[_REPEATS // 2]
 
 
-def _assumed(machine: Machine) -> list[str]:
-    """Return the keys that the description leaves out, with what forecasts take for them."""
+def _assumed_keys(machine: Machine) -> list[str]:
+    """Return the keys that the description omits, with the values that forecasts use."""
     tables = {name: table for name, table in machine if isinstance(table, Table)}
     return [
         f"{name}.{key} = {value:g}"
@@ -412,8 +426,8 @@ def _ranks_of_node(comm: Comm) -> int:
     return 1 if comm is None else max(Counter(node_numbers(comm)).values())
 
 
-def _sharing(device: Device, of_node: int) -> int:
-    """Return how many ranks have the memory of a device: all of a node, if it is the host."""
+def _ranks_of_device(device: Device, of_node: int) -> int:
+    """Return the number of ranks that share a device's memory: all on a node, if it is the host."""
     return of_node if device.kind == "cpu" else 1
 
 
@@ -421,8 +435,10 @@ def _least(comm: Comm, value: float) -> float:
     return value if comm is None else min(comm.allgather(value))
 
 
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.3g}") if isinstance(value, float) else [_rounded(one) for one in value]
+def _round_rate(value: Any) -> Any:
+    return (
+        float(f"{value:.3g}") if isinstance(value, float) else [_round_rate(one) for one in value]
+    )
 
 
 def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, float]:
@@ -431,15 +447,15 @@ def _bus(device: Device, comm: Comm, copy: float, of_node: int) -> dict[str, flo
     if device.kind != "cpu":
         each_way = _least(comm, bus_rates([device], home_of(device), comm)["both"])
     return {
-        "device_gb_per_s": _rounded(each_way / 1e9),
-        "node_gb_per_s": _rounded(2 * each_way * of_node / 1e9),
+        "device_gb_per_s": _round_rate(each_way / 1e9),
+        "node_gb_per_s": _round_rate(2 * each_way * of_node / 1e9),
     }
 
 
 def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[str, float]:
     """Return the rate from each rank to the others of its node; for one rank, of copies."""
     if comm is None or _ranks_of_node(comm) == 1:
-        return {"gb_per_s": _rounded(copy / 2 / 1e9)}
+        return {"gb_per_s": _round_rate(copy / 2 / 1e9)}
     node = comm.Split(node_numbers(comm)[comm.rank], comm.rank)
 
     def rates(timer: ExchangeTimer, size: int) -> float:
@@ -450,35 +466,35 @@ def _in_node(device: Device, comm: Comm, copy: float, steady: _Steady) -> dict[s
         large = _LARGE[device.processor]
         timer = _timer(device, node, (), large)
         host = _timer(open_device("cpu"), node, _FROM_HOST, large)
-        found = {
+        rates_of_node = {
             "gb_per_s": steady("node.gb_per_s", lambda: rates(timer, large)),
             "host_gb_per_s": steady("node.host_gb_per_s", lambda: rates(host, large)),
             "latency_us": (node.size - 1) * _SMALL / rates(timer, _SMALL) / 1e3,
         }
-        return {name: _rounded(one) for name, one in found.items()}
+        return {name: _round_rate(rate) for name, rate in rates_of_node.items()}
     finally:
         node.Free()
 
 
 def _timer(device: Device, comm: Communicator, names: Sequence[str], largest: int) -> ExchangeTimer:
-    """Return a function that times some transports, or all that send each message as it is."""
+    """Return a timer of some transports, or of all that send each message by itself."""
     transports, _ = usable_transports(names, device, comm)
     direct = {name: one for name, one in transports.items() if not one.aggregates}
     return ExchangeTimer(device, comm, direct, largest)
 
 
 def _network(device: Device, comm: Communicator, of_node: int) -> dict[str, Any]:
-    """Return what a node sends to others while all exchange with all, and the latency."""
+    """Return the rate of a node that sends while all exchange with all, and the latency."""
     beyond = (comm.size - of_node) / (comm.size - 1)
-    timer, own = _timer(device, comm, (), max(_MESSAGES)), []
+    timer, node_rates = _timer(device, comm, (), max(_MESSAGES)), []
     for size in _MESSAGES:
         seconds = min(timer.seconds("all-to-all", size, _REPETITIONS).values())
-        own.append(_rounded((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
+        node_rates.append(_round_rate((comm.size - 1) * size / seconds * beyond * of_node / 1e9))
     # A rate that falls for larger messages is noise.
     return {
-        "latency_us": _rounded(1e6 * _latency(comm)),
+        "latency_us": _round_rate(1e6 * _latency(comm)),
         "message_bytes": [float(size) for size in _MESSAGES],
-        "node_gb_per_s": np.maximum.accumulate(own).tolist(),
+        "node_gb_per_s": np.maximum.accumulate(node_rates).tolist(),
     }
 
 

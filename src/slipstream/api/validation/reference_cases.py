@@ -80,10 +80,10 @@ def errors_after(
 
 def exact_shift(device: Device, comm: Comm) -> Iterator[Finding]:
     """Advect a Gaussian by one spacing along every axis per step, which is exact."""
-    found = errors_after(device, comm, 32, (1.0, -1.0, 1.0), 20)
+    errors = errors_after(device, comm, 32, (1.0, -1.0, 1.0), 20)
     source = "exact: a shift of the grid (Courant, Friedrichs and Lewy 1928)"
     what = "largest error after 20 steps of Courant number 1"
-    yield Finding(what, source, 0.0, found["error_max"], 1e-13)
+    yield Finding(what, source, 0.0, errors["error_max"], 1e-13)
 
 
 def second_order(device: Device, comm: Comm) -> Iterator[Finding]:
@@ -117,13 +117,13 @@ def check_against_numpy(
     whole = (values[0] if is_real else values[0] + 1j * values[1]).astype(dtype)
     exact = np.fft.rfftn(whole) if is_real else np.fft.fftn(whole)
     with DistributedFFT(SHAPE, dtype, comm=comm, device=device, layout=layout) as fft:
-        mine = np.ascontiguousarray(whole[fft.input_box.slices()])
-        modes = fft.forward(mine)
+        own_part = np.ascontiguousarray(whole[fft.input_box.slices()])
+        modes = fft.forward(own_part)
         back = np.asarray(device.to_host(fft.backward(modes)))
         modes = np.asarray(device.to_host(modes))
         expected = exact[fft.output_box.slices()]
         far = float(np.abs(modes - expected).max(initial=0.0))
-        lost = float(np.abs(back - mine).max(initial=0.0))
+        lost = float(np.abs(back - own_part).max(initial=0.0))
         counts = np.ones(SHAPE[2] // 2 + 1 if is_real else SHAPE[2])
         if is_real:
             counts[1 : SHAPE[2] // 2] = 2
@@ -191,11 +191,11 @@ def square_duct(device: Device, comm: Comm) -> Iterator[Finding]:
         result = permeability(
             sample, axis="x", relaxation_time=2.0, tolerance=1e-7, device=device, comm=comm
         )
-        found = result.k_lattice * (width + 2) ** 2 / width**2
+        measured = result.k_lattice * (width + 2) ** 2 / width**2
         expected = reference.square_duct_permeability(width)
-        errors.append(found / expected - 1)
+        errors.append(measured / expected - 1)
     what = "permeability of the duct, 16 voxels wide"
-    yield Finding(what, reference.DUCT, expected, found, 5e-3)
+    yield Finding(what, reference.DUCT, expected, measured, 5e-3)
     order = math.log2(errors[0] / errors[1])
     yield Finding("order of convergence with the voxels", reference.DUCT, 2.0, order, 0.05)
 
@@ -222,7 +222,7 @@ def inertial_loss(device: Device, comm: Comm) -> Iterator[Finding]:
     """Double the velocity: the loss of permeability by inertia grows with its square at first."""
     size = 16
     sample = make_sample("spheres", (size,) * 3, lattice="simple", solid_fraction=0.216)
-    found = [
+    permeabilities = [
         permeability(
             sample,
             axis="x",
@@ -236,7 +236,7 @@ def inertial_loss(device: Device, comm: Comm) -> Iterator[Finding]:
         ).k_lattice
         for force in (1e-7, 5e-5, 1e-4)
     ]
-    lost = found[0] - np.array(found[1:])
+    lost = permeabilities[0] - np.array(permeabilities[1:])
     yield Finding(
         "exponent of the velocity in the loss of permeability",
         reference.INERTIA,
@@ -249,7 +249,7 @@ def inertial_loss(device: Device, comm: Comm) -> Iterator[Finding]:
 def storage_in_single_precision(device: Device, comm: Comm) -> Iterator[Finding]:
     """Compare the permeability with populations in single and in double precision."""
     sample = make_sample("spheres", (24,) * 3, lattice="body-centred", solid_fraction=0.5)
-    found = [
+    permeabilities = [
         permeability(
             sample,
             relaxation_time=2.0,
@@ -261,7 +261,9 @@ def storage_in_single_precision(device: Device, comm: Comm) -> Iterator[Finding]
         for precision in ("float64", "mixed")
     ]
     source = "the same flow in double precision"
-    yield Finding("permeability of body-centred spheres", source, found[0], found[1], 1e-4)
+    yield Finding(
+        "permeability of body-centred spheres", source, permeabilities[0], permeabilities[1], 1e-4
+    )
 
 
 LATTICE = (

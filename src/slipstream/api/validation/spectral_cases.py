@@ -85,12 +85,12 @@ def largest_mode(simulation: Simulation, wavevector: Sequence[int], name: str) -
         if field.name == name:
             phase = np.zeros(field.data.shape)
             for axis, along in enumerate("zyx"):
-                own = field.coordinates[along][field.region()[axis]]
-                place = [1, 1, 1]
-                place[axis] = own.size
-                phase += wavevector["xyz".index(along)] * own.reshape(place)
-            mine = np.array((field.data * np.exp(-1j * phase)).sum())
-            total = sum_over_ranks(simulation.comm, mine.reshape(1).view(np.float64))
+                coordinates = field.coordinates[along][field.region()[axis]]
+                shape = [1, 1, 1]
+                shape[axis] = coordinates.size
+                phase += wavevector["xyz".index(along)] * coordinates.reshape(shape)
+            amplitude = np.array((field.data * np.exp(-1j * phase)).sum())
+            total = sum_over_ranks(simulation.comm, amplitude.reshape(1).view(np.float64))
             return complex(*total) / math.prod(field.shape)
     raise KeyError(name)
 
@@ -178,10 +178,10 @@ def orszag_tang(device: Device, comm: Comm) -> Iterator[Finding]:
     equation = {"model": "mhd", "viscosity": 0.01, "resistivity": 0.01}
     simulation = start(device, comm, [128, 128, 1], equation, {"flow": "orszag-tang"})
     advance(simulation, 100, 1.0)
-    found = simulation.diagnostics()
+    values = simulation.diagnostics()
     for name, expected in reference.ORSZAG_TANG_AT_1.items():
         what = f"{name.replace('_', ' ')} at t = 1"
-        yield Finding(what, reference.ORSZAG_TANG, expected, found[name], 1e-7)
+        yield Finding(what, reference.ORSZAG_TANG, expected, values[name], 1e-7)
 
 
 # -- waves -----------------------------------------------------------------------------------------

@@ -126,15 +126,15 @@ def run_case(family: str, case: ReferenceCase, device: Device, comm: Comm) -> Ou
 def show(console: Console, outcome: Outcome) -> None:
     """Print the outcome of a case, in a paragraph of at most 80 columns."""
     _print(console, f"{outcome.family}: {outcome.title}, {duration(outcome.seconds)}")
-    for source in dict.fromkeys(one.source for one in outcome.findings):
+    for source in dict.fromkeys(finding.source for finding in outcome.findings):
         _print(console, source, "dim", 2)
-    for one in outcome.findings:
-        mark, style = ("passed", "green") if one.is_within else ("FAILED", "bold red")
-        line = Text(f"{mark}  ", style).append(one.what, "default")
+    for finding in outcome.findings:
+        mark, style = ("passed", "green") if finding.is_within else ("FAILED", "bold red")
+        line = Text(f"{mark}  ", style).append(finding.what, "default")
         console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
         figures = (
-            f"{one.got:.10g}, expected {one.expected:.10g};"
-            f" error {one.error:.2g}, allowed {one.tolerance:.2g}"
+            f"{finding.got:.10g}, expected {finding.expected:.10g};"
+            f" error {finding.error:.2g}, allowed {finding.tolerance:.2g}"
         )
         _print(console, figures, indent=10)
     if outcome.failure:
@@ -185,15 +185,15 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
         "failure": outcome.failure,
         "findings": [
             {
-                "what": one.what,
-                "source": one.source,
-                "expected": one.expected,
+                "what": finding.what,
+                "source": finding.source,
+                "expected": finding.expected,
                 # JSON has no infinity or not-a-number.
-                "got": one.got if math.isfinite(one.got) else str(one.got),
-                "error": one.error if math.isfinite(one.error) else str(one.error),
-                "tolerance": one.tolerance,
-                "verdict": "passed" if one.is_within else "failed",
+                "got": finding.got if math.isfinite(finding.got) else str(finding.got),
+                "error": finding.error if math.isfinite(finding.error) else str(finding.error),
+                "tolerance": finding.tolerance,
+                "verdict": "passed" if finding.is_within else "failed",
             }
-            for one in outcome.findings
+            for finding in outcome.findings
         ],
     }
