@@ -124,18 +124,18 @@ class Model:
             for name in several:
                 if name not in means:
                     raise InputError(f"{what}: {name!r} is not a mean; expected names of means")
-        own = list(equations)
+        unknowns = list(equations)
         gaining = [field for field in self.gains.values() if field is not None]
         for what, fields in (("gains", gaining), ("passive", self.passive)):
             for field in fields:
-                if field not in own:
+                if field not in unknowns:
                     raise InputError(
                         f"{what}: {field.name} has no equation; expected a field with one"
                     )
         self._check_averages()
         if self.shear != 0:
             self._check_shear()
-        if self.passive and own[-len(self.passive) :] != list(self.passive):
+        if self.passive and unknowns[-len(self.passive) :] != list(self.passive):
             raise InputError("passive: expected the last fields of the equations, in their order")
 
     def __repr__(self) -> str:
@@ -181,15 +181,15 @@ class Model:
         if self.averages and self.shear != 0:
             raise InputError("averages: the model has a shear; accepted with it: none")
         for name, pair in self.averages.items():
-            first, second = (as_quantity(one) for one in pair)
+            first, second = (as_quantity(part) for part in pair)
             if first.kind != second.kind or first.is_complex:
                 raise InputError(
                     f"average {name}: {first.text} is {first.kind}, {second.text} is {second.kind};"
                     " expected two real ones of a kind"
                 )
-            for one in (first, second):
-                self._check_fields(f"average {name}", one)
-                terms = [term for form in one.forms for term in form.terms.items()]
+            for quantity in (first, second):
+                self._check_fields(f"average {name}", quantity)
+                terms = [term for form in quantity.forms for term in form.terms.items()]
                 parameters = parameters_in([sympy.sympify(e) for term in terms for e in term])
                 for symbol in parameters:
                     if str(symbol) in self.follows:
@@ -197,12 +197,15 @@ class Model:
                             f"average {name} has {symbol}, which follows from averages; expected"
                             " fields and other parameters"
                         )
-                if any(positions_in(sympy.sympify(p)) for form in one.forms for p in form.terms):
+                if any(
+                    positions_in(sympy.sympify(p)) for form in quantity.forms for p in form.terms
+                ):
                     raise InputError(
-                        f"average {name}: {one.text} has coordinates or the time; expected fields"
+                        f"average {name}: {quantity.text} has coordinates or the time; expected"
+                        " fields"
                     )
         for name, value in self.follows.items():
-            symbols = {str(one) for one in sympy.sympify(value).free_symbols}
+            symbols = {str(symbol) for symbol in sympy.sympify(value).free_symbols}
             if name in self.averages or name in self.means or symbols & self.follows.keys():
                 raise InputError(
                     f"follows: {name} = {value}: expected a name that nothing else has, and a"

@@ -58,11 +58,11 @@ from slipstream.equations.vector_calculus import (
 _HALF = sympy.Rational(1, 2)
 
 
-def _vector(given: Any) -> Quantity:
+def _vector(value: Any) -> Quantity:
     """Return a vector of three components; a number is along z."""
-    if not isinstance(given, tuple | list):
-        return given * z_hat
-    parts = [one * hat for one, hat in zip(given, (x_hat, y_hat, z_hat), strict=True)]
+    if not isinstance(value, tuple | list):
+        return value * z_hat
+    parts = [part * hat for part, hat in zip(value, (x_hat, y_hat, z_hat), strict=True)]
     return parts[0] + parts[1] + parts[2]
 
 
@@ -448,11 +448,11 @@ def dynamic_smagorinsky(
     large = filtered(u)
     resolved = filtered(outer(u, u)) - outer(large, large)
     modelled = 2 * (filtered(stress(u)) - test_filter**2 * stress(large))
-    found, square = map(parameter, ("resolved_and_modelled", "square_of_modelled"))
-    ratio = sympy.Max(found / square, 0)
+    product, square = map(parameter, ("resolved_and_modelled", "square_of_modelled"))
+    ratio = sympy.Max(product / square, 0)
     return dataclasses.replace(
         smagorinsky(viscosity, sympy.pi / cutoff, parameter(_CONSTANT), viscosity_power, rotation),
-        averages={str(found): (_deviator(resolved), modelled), str(square): (modelled, modelled)},
+        averages={str(product): (_deviator(resolved), modelled), str(square): (modelled, modelled)},
         follows={_CONSTANT: ratio**_HALF * cutoff / sympy.pi},
     )
 
@@ -468,6 +468,13 @@ def _deviator(tensor: Quantity) -> Quantity:
     """Return a tensor without its trace."""
     trace = (tensor[0, 0] + tensor[1, 1] + tensor[2, 2]) / 3
     return tensor - trace * (outer(x_hat, x_hat) + outer(y_hat, y_hat) + outer(z_hat, z_hat))
+
+
+# The eddy viscosity over sqrt(E / cutoff) is _LEVEL + _RISE exp(-_SLOPE cutoff / k), for a
+# Kolmogorov constant of 1.
+_LEVEL = sympy.Rational("0.441")
+_RISE = sympy.Rational("15.2")
+_SLOPE = sympy.Rational("3.03")
 
 
 def chollet_lesieur(
@@ -509,21 +516,17 @@ def chollet_lesieur(
         shape = _LEVEL + _RISE * sympy.exp(-_SLOPE * cutoff / sympy.sqrt(square))
         return -square * shape
 
-    own = level * spectral(eddies, u, 0)
+    backscatter = level * spectral(eddies, u, 0)
     momentum = -div(outer(u, u)) + damping(u, viscosity, 1) - _coriolis(rotation, u)
     outermost = spectral(at_cutoff, u)
     return Model(
-        {u: momentum + own},
-        means={"subgrid_dissipation": -dot(u, own)},
+        {u: momentum + backscatter},
+        means={"subgrid_dissipation": -dot(u, backscatter)},
         averages={str(energy): (outermost, outermost)},
         follows={
             str(level): (energy / (2 * shell_width * cutoff * kolmogorov_constant**3)) ** _HALF
         },
     )
-
-
-# Of the eddy viscosity over sqrt(E / cutoff), for a Kolmogorov constant of 1.
-_LEVEL, _RISE, _SLOPE = (sympy.Rational(one) for one in ("0.441", "15.2", "3.03"))
 
 
 def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
@@ -711,7 +714,7 @@ def lowered(
     """Return a lowered model with scalars; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
         parts = value if isinstance(value, tuple) and len(value) == 3 else (value,)
-        if not all(isinstance(one, int | float) for one in parts):
+        if not all(isinstance(part, int | float) for part in parts):
             raise InputError(
                 f"equation.{key}: {value!r} is not a number; accepted: a number, or three numbers"
             )
@@ -723,7 +726,7 @@ def lowered(
                     f"scalars: the equation has a parameter {key!r}; accepted: another name than"
                     f" {scalar.name!r}"
                 )
-    return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
+    return _lowered(find(name), name, fixed, flat, tuple(scalar.structure for scalar in scalars))
 
 
 # A parameter in the equations: None for a symbol, else its value.

@@ -194,9 +194,14 @@ class Convergence:
 # Extrapolations by which those before are judged, at least: half of all, since what converges
 # slowly shows late.
 _JUDGED = 20
-# By how much more the error is taken to be: more for each of its decimal digits beyond some, since
-# it takes the slower modes the longer to show, the smaller they are; and how much more round-off.
-_SAFETY, _MORE, _DIGITS, _SAFETY_OF_FLOOR = 1.5, 0.4, 3, 2.0
+# The factor by which an error is increased.
+_SAFETY = 1.5
+# What the factor grows by for each decimal digit of the error beyond `_DIGITS`: slow modes take the
+# longer to show, the smaller they are.
+_MORE = 0.4
+_DIGITS = 3
+# The factor by which round-off is increased.
+_SAFETY_OF_FLOOR = 2.0
 # The round-off of the steps between two extrapolations, in the last digit of each number, as
 # measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
 # flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
@@ -239,8 +244,8 @@ class IterationError:
         if before and value:
             limits = value, extrapolation.value
             reach = max(
-                abs(limit - other) / one.norm if one.norm else 0.0
-                for other, one, _ in before
+                abs(limit - other) / earlier.norm if earlier.norm else 0.0
+                for other, earlier, _ in before
                 for limit in limits
             )
             self._reach = max(self._reach, reach)
@@ -248,8 +253,10 @@ class IterationError:
                 self._reach * extrapolation.round_off + extrapolation.digit * abs(value)
             )
             raw = abs(extrapolation.value - value) + reach * extrapolation.expected_norm + floor
-            known = [(other, one) for other, _, one in before if 0 < one < math.inf]
-            factor = max([1.0, *(abs(extrapolation.value - other) / one for other, one in known)])
+            known = [(other, error) for other, _, error in before if 0 < error < math.inf]
+            factor = max(
+                [1.0, *(abs(extrapolation.value - other) / error for other, error in known)]
+            )
             self._floor, self._floor_share = _SAFETY_OF_FLOOR * floor / abs(value), floor / raw
         self._raw.append(raw)
         error = factor * raw / abs(value) if value else math.inf

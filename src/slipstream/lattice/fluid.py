@@ -106,7 +106,9 @@ class Fluid:
 # The pressure is solved for, so what takes time is momentum that crosses pores: the larger the
 # viscosity, the fewer steps. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose
 # more.
-_LEAST, _BY_WIDTH, _MOST = 1.25, 1 / 8, 1.5
+_LEAST_TIME = 1.25
+_TIME_PER_WIDTH = 1 / 8
+_MOST_TIME = 1.5
 
 
 def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True) -> LatticeCase:
@@ -120,7 +122,7 @@ def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True)
     is_short = case.numerics.precision == "float16"
     extrapolates = case.convergence.vectors and case.ends_early and has_room
     if extrapolates and not (case.flow.inertia or is_short):
-        time = round(min(max(1 + _BY_WIDTH * width, _LEAST), _MOST), 2)
+        time = round(min(max(1 + _TIME_PER_WIDTH * width, _LEAST_TIME), _MOST_TIME), 2)
     flow = case.flow.model_copy(update={"relaxation_time": time})
     return case.model_copy(update={"flow": flow})
 

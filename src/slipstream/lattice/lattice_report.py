@@ -31,7 +31,8 @@ _FAR_FROM_COARSE = 0.25
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
 # Bytes of each of the two arrays of the measured copy: beyond all caches.
-_COPY, _LEAST_COPY = 1 << 28, 1 << 26
+_COPY = 1 << 28
+_LEAST_COPY = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,8 @@ def distance_text(residual: float) -> str:
     return UNKNOWN if residual == 1 else f"{residual:.2g}"
 
 
-_PRECISION, _TOLERANCE = KeyName("numerics", "precision"), KeyName("convergence", "tolerance")
+_PRECISION = KeyName("numerics", "precision")
+_TOLERANCE = KeyName("convergence", "tolerance")
 
 
 def half_precision_text(residual: float, tolerance: float) -> list[KeyName | str]:

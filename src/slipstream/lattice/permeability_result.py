@@ -22,7 +22,10 @@ from slipstream.lattice.velocity_set import TUNED, Storage
 from slipstream.lattice.voxel_fields import FIELDS, FlowSnapshot, VoxelFields
 
 # Why a flow ended. Round-off leaves more than the tolerance.
-CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
+CONVERGED = "converged"
+MOST_STEPS = "max_steps"
+CALLBACK = "callback"
+INTERRUPTED = "interrupted"
 ROUND_OFF = "round-off"
 # Nothing can flow along the axis.
 NO_PATH = "no path"

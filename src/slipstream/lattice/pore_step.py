@@ -33,11 +33,14 @@ from slipstream.lattice.velocity_set import (
 
 # A site's populations of all directions would compete for the same cache lines if they lay a
 # multiple of 4096 bytes apart, so the number of sites, in whole units, is about _OVER modulo _TURN.
-_OVER, _TURN = 48, 512
+_OVER = 48
+_TURN = 512
 # Sites that are advanced together, by kind of device.
 SITES_OF_UNIT = {"cpu": SEGMENT, "gpu": 64}
-# Links have 31 bits for the number of their site, and 16 for its rank in a row.
-_MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
+# Links have 31 bits for the number of their site.
+_MOST_SITES = 2**31
+# Links have 16 bits for the rank of their site in a row.
+_MOST_COLUMNS = 2**16
 _BOUNCES = 1 << 31
 
 

@@ -37,18 +37,26 @@ _MOST_BLOCKS = 1 << 22
 _FEW_CELLS = 64
 # By how much two sweeps relax: Chebyshev's choice for what one grid leaves to another.
 _RELAXATIONS = 0.56, 1.39
-# What is left of the residual when the equation is taken as solved, and iterations at most.
-_LEFT, _MOST_CYCLES = 0.1, 6
-# The scalars of conjugate gradients (`Scalar` in kernels), and rows whose sums are added together.
-_SIZE, _SIZE_BEFORE, _COST, _REST, _SCALARS = range(5)
+# The share of the residual that is left when the equation counts as solved.
+_LEFT = 0.1
+# Iterations at most.
+_MOST_CYCLES = 6
+# The scalars of conjugate gradients (`Scalar` in kernels; 1 is the size before), and their number.
+_SIZE = 0
+_COST = 2
+_REST = 3
+_SCALARS = 4
+# Rows whose sums are added together.
 _GROUP = 256
 # Kernels that sum over rows; blocks from which on lanes share them.
 _REDUCING = ("multiply_rows", "step_along")
 _CELLS_TO_SHARE = 1 << 14
 # Mobility of the fluid in pores, times the viscosity, in squares of voxels: of narrow ones.
 _MOBILITY = 0.45
-# Rows of sites, whose sums are exact, and the bits of a summand.
-_COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
+# Sites of a row, whose sums are exact.
+_COLUMNS = {"cpu": 4096, "gpu": 512}
+# The bits of a summand.
+_BITS = 34
 
 
 def block_edge(shape: Sequence[int]) -> int:
@@ -156,7 +164,7 @@ class PressureBlocks:
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
         bound = factor * (most_found + most)
         scale, parts = scale_to_bits(bound, _BITS), self._parts
-        given = (
+        arguments = (
             pressures,
             flow.walls,
             self._places,
@@ -166,7 +174,7 @@ class PressureBlocks:
             self.pressure,
             parts,
         )
-        self._run("spread_pressure", *given, *self._image[:2], *self._blocks)
+        self._run("spread_pressure", *arguments, *self._image[:2], *self._blocks)
         if len(parts):
             parts = group_sums(device, parts)
         whole = np.array([sum(map(int, device.to_host(parts)[:, 0]))])
@@ -351,7 +359,9 @@ class PressureGrids:
     ) -> None:
         """Record a kernel on the rows that it writes, which lanes share if there are many."""
         columns, reduces = sizes[-1], name in _REDUCING
-        by_row = [one if one.ndim == 1 else one.reshape(-1, one.shape[-1]) for one in writes]
+        by_row = [
+            array if array.ndim == 1 else array.reshape(-1, array.shape[-1]) for array in writes
+        ]
         rows = len(by_row[0])
         lanes = graph.device.lanes if rows * columns >= _CELLS_TO_SHARE else 1
         for lane in range(lanes):
@@ -361,7 +371,7 @@ class PressureGrids:
             graph.add(
                 self._kernel(name).bind(launch, *arguments),
                 reads=reads,
-                writes=[one[low:high] for one in by_row],
+                writes=[array[low:high] for array in by_row],
                 label="pressure",
                 category="compute",
                 lane=graph.lane_of_batch(lane)[1],

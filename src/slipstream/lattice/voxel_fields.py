@@ -124,7 +124,8 @@ LABELS = {
     " last look; 1 as long as nothing can be said",
 }
 # Their indices in PoreFlow.fields().
-_VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
+_VELOCITIES = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}
+_DENSITY = 3
 # The fields of a flow, with their long names.
 FIELDS = {
     "velocity": "velocity along x, y and z",
@@ -155,7 +156,7 @@ def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) ->
     curves = ["permeability_millidarcy" if in_metres else "permeability_lattice"]
     unit = "mD" if in_metres else "voxels²"
     if len(axes) > 1:
-        curves = [f"permeability_{one}{one}" for one in axes]
+        curves = [f"permeability_{along}{along}" for along in axes]
         unit = "m²" if in_metres else "voxels²"
     return PictureChoice(
         curves=(tuple(curves),),
@@ -176,7 +177,7 @@ def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) ->
         short_labels={**dict.fromkeys(curves, "permeability $k$"), "speed": r"speed $|u|$"},
         units={**dict.fromkeys(curves, unit), "speed": speed},
         group_labels={curves[0]: "permeability $k$"},
-        legend={curve: f"along {one}" for curve, one in zip(curves, axes, strict=True)},
+        legend={curve: f"along {along}" for curve, along in zip(curves, axes, strict=True)},
         time_label="time step",
     )
 
@@ -275,13 +276,13 @@ class VoxelFields:
         shape, box = self._subdomain.shape, self._subdomain.box
         for low, high in plane_ranges(shape, self._flow.storage):
             planes = Box((low, 0, 0), (high, *shape[1:]))
-            sources = [one.intersect(planes) for one in self._subdomain.boxes]
+            sources = [rank_box.intersect(planes) for rank_box in self._subdomain.boxes]
             nothing = [Box((0,) * 3, (0,) * 3)] * (len(sources) - 1)
             targets, part = [planes, *nothing], sources[self._rank]
-            own = part.start[0] - box.start[0]
-            values = self._flow.fields((own, own + part.shape[0]) if part.size else (0, 0))
+            first = part.start[0] - box.start[0]
+            values = self._flow.fields((first, first + part.shape[0]) if part.size else (0, 0))
             values = values.reshape(4, *part.shape).astype(np.float32)
-            moved = [self._move(one, sources, targets) for one in values]
+            moved = [self._move(array, sources, targets) for array in values]
             yield low, moved, self._move(self._pores(part), sources, targets)
 
     def _own(self, name: str) -> np.ndarray:

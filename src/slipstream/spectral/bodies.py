@@ -52,12 +52,17 @@ from slipstream.spectral.formula_parser import GivenFunction, evaluator, is_name
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, key_of, velocity_of
 
-# Ratios of width to sqrt(diffusivity eta) that put the surface in its place: for a hyperbolic
-# tangent, and for an error function (Hester, Vasil and Burns).
-_OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
-# As in bodies.hpp: numbers of the box; of each body before those of its fields. Beyond this many
-# widths the mask is 0 in double precision.
-_HEADER, _PARTS, _REACHES = 8, 28, 9.0
+# The ratio of width to sqrt(diffusivity eta) that puts the surface in its place, for a hyperbolic
+# tangent (Hester, Vasil and Burns).
+_OPTIMAL = 2.64822828
+# The same ratio for an error function.
+_OPTIMAL_ERF = 3.11346786
+# Numbers of the box, as in bodies.hpp.
+_HEADER = 8
+# Numbers of each body before those of its fields, as in bodies.hpp.
+_PARTS = 28
+# Beyond this many widths the mask is 0 in double precision.
+_REACHES = 9.0
 _FAR = 1e300
 _KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
 # The most curves of forces in a picture.
@@ -82,10 +87,10 @@ def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
 
 def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
     """Return the components that are transformed to points, and which of them bodies set."""
-    taken = set[int]().union(
-        *(_set_by(one, problem, key_of("bodies", bodies, n)) for n, one in enumerate(bodies))
+    components = set[int]().union(
+        *(_set_by(body, problem, key_of("bodies", bodies, n)) for n, body in enumerate(bodies))
     )
-    return range(min(taken), max(taken) + 1), sorted(taken)
+    return range(min(components), max(components) + 1), sorted(components)
 
 
 def _center(body: Body, lengths: np.ndarray) -> np.ndarray:
@@ -290,10 +295,10 @@ class Bodies:
         z, y, x = (device.array_module.exp(-0.5 * (deviation * k) ** 2) for k in flow.wave_axes)
         modes = flow.modes_of(target)[0]
         modes *= (z[:, None, None] * y[:, None] * x).astype(flow.problem.real_dtype)
-        own = self._masks[self._place_of(number) : self._place_of(number) + 1]
+        mask = self._masks[self._place_of(number) : self._place_of(number) + 1]
         device.synchronize()
-        PointReader(flow, target, even).read(flow, own)
-        device.array_module.clip(own, 0, 1, out=own)
+        PointReader(flow, target, even).read(flow, mask)
+        device.array_module.clip(mask, 0, 1, out=mask)
         device.synchronize()
 
     def _take_formula(self, number: int, body: Body) -> None:
@@ -635,7 +640,7 @@ def turned(angles: np.ndarray) -> np.ndarray:
         return np.eye(3)
     x, y, z = angles / angle
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    found: np.ndarray = (
+    rotation: np.ndarray = (
         np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * (cross @ cross)
     )
-    return found
+    return rotation

@@ -29,9 +29,12 @@ from slipstream.spectral.spectrum import keep_sphere, remove_gradients, variance
 
 # The number of points that are summed together, which bounds temporary arrays.
 _POINTS_AT_A_TIME = 1 << 22
-# The number of powers that `PointSums` sums; the points that one row of threads sums; and the most
-# parts of a chunk with separate counts.
-POWERS, _SEGMENT, _COPIES = 7, 4096, 64
+# The number of powers that `PointSums` sums.
+POWERS = 7
+# The points that one row of threads sums.
+_SEGMENT = 4096
+# The most parts of a chunk with separate counts.
+_COPIES = 64
 
 
 def set_formulas(
@@ -65,10 +68,10 @@ def set_points(
         x = device.array(axes[2][None, None, :])
 
         def fill(stream: Any) -> None:
-            for place, function in enumerate(functions):
-                points[place] = 0
+            for index, function in enumerate(functions):
+                points[index] = 0
                 if function is not None:
-                    points[place] += function(x, y, z, device.array_module)
+                    points[index] += function(x, y, z, device.array_module)
 
         return fill, []
 

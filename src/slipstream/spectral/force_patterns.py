@@ -114,10 +114,10 @@ def patterns_of(
     patterns = []
     for components in fields:
         separated: dict[sympy.Expr | None, list[sympy.Expr]] = {}
-        for place, component in enumerate(components):
+        for index, component in enumerate(components):
             for factor, shape in _separated(expressions[component]):
                 shapes = separated.setdefault(factor, [sympy.Integer(0)] * len(components))
-                shapes[place] += shape
+                shapes[index] += shape
         for factor, shapes in separated.items():
             nodes: Sequence[float | None] = [None]
             if factor is None:
@@ -136,8 +136,10 @@ def patterns_of(
     return patterns
 
 
-# The highest power, and the most terms, that are multiplied out.
-_LARGEST_POWER, _MOST_TERMS = 16, 400
+# The highest power that is multiplied out.
+_LARGEST_POWER = 16
+# The most terms that are multiplied out.
+_MOST_TERMS = 400
 
 
 def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:

@@ -407,10 +407,10 @@ class Forcing:
         """Return the findings of forces, each once."""
         forces: list[Any] = [*self._energetic.values(), *self._powered.values()]
         warnings = []
-        for one in forces:
+        for force in forces:
             # What was said once stays in the list of the force, as None says nothing again.
-            warnings += [text for text in one.warnings if text]
-            one.warnings = [""] * bool(one.warnings)
+            warnings += [text for text in force.warnings if text]
+            force.warnings = [""] * bool(force.warnings)
         return warnings
 
     # -- what it does ------------------------------------------------------------------------

@@ -101,11 +101,15 @@ _UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh",
 _NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
 INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
 _NO_NUMBERS = (sympy.I, *INFINITE)
-_SUMS, _PRODUCTS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
+_SUMS = (ast.Add, ast.Sub)
+_PRODUCTS = (ast.Mult, ast.Div)
 _SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+MOST_LETTERS = 8000
 # A sum of sixty waves has 900 parts. SymPy's time grows faster than their number.
-MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 20
-LARGEST_NUMBER, LARGEST_EXPONENT = 1e300, 1000
+MOST_PARTS = 1000
+MOST_NESTED = 20
+LARGEST_NUMBER = 1e300
+LARGEST_EXPONENT = 1000
 # The most bits of an exact number; without a bound its digits could fill the memory.
 _MOST_BITS = 1000
 _MOST_EXACT_BITS = 53
@@ -309,8 +313,10 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
 
 
-# The shares of energy lost that are refused, and that get a warning.
-REFUSED, WARNED = 0.99, 1e-6
+# The share of energy whose loss is refused.
+REFUSED = 0.99
+# The share of energy whose loss gets a warning.
+WARNED = 1e-6
 # Places in the box, as fractions of its lengths, where no symmetry applies; and a time.
 _PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
 A_TIME = 0.37
@@ -421,10 +427,12 @@ def _lines(
     where = [length * _PLACES[:, n, None] for n, length in enumerate(reversed(lengths))]
 
     def values(places: Any) -> np.ndarray:
-        own = np.broadcast_to(places, np.broadcast_shapes(np.shape(places), (len(_PLACES), 1)))
+        positions = np.broadcast_to(
+            places, np.broadcast_shapes(np.shape(places), (len(_PLACES), 1))
+        )
         with np.errstate(all="ignore"):
-            found = function(*where[:axis], own, *where[axis + 1 :])
-        return np.broadcast_to(np.asarray(found, dtype=float), own.shape)
+            results = function(*where[:axis], positions, *where[axis + 1 :])
+        return np.broadcast_to(np.asarray(results, dtype=float), positions.shape)
 
     return values
 

@@ -91,19 +91,19 @@ def _read_component(
         )
     if np.dtype(array.dtype).kind not in "iuf":
         raise InputError(f"initial.path: {name} is of type {array.dtype}; accepted: real numbers")
-    place = _snapshot(name, shape, time)
+    snapshot = _snapshot(name, shape, time)
     planes, rows, _ = problem.geometry.physical_box.slices()
     if is_other and target.size:
         with np.errstate(over="ignore"):
             target[...] = resampled(
-                lambda low, high: array[(*place, slice(low, high))],
+                lambda low, high: array[(*snapshot, slice(low, high))],
                 shape[-3:],
                 expected,
                 problem.geometry.physical_box,
             )
     elif target.size:
         with np.errstate(over="ignore"):  # values beyond float32 are refused below
-            target[...] = array[(*place, planes)][:, rows]
+            target[...] = array[(*snapshot, planes)][:, rows]
     if not np.isfinite(target).all():
         raise InputError(
             f"initial.path: {name} has values that are infinite or not a number (NaN); accepted: "
@@ -135,14 +135,14 @@ def _arrays(path: Path) -> Iterator[Mapping[str, Any]]:
     if path.is_dir():
         inner = path / _FIELDS
         arrays = foreign_arrays(inner if inner.is_dir() else path)
-        yield _Arrays({name: one.open for name, one in arrays.items()})
+        yield _Arrays({name: array.open for name, array in arrays.items()})
     elif not path.is_file():
         raise InputError(f"initial.path: {path} is not a regular file")
     elif path.suffix == ".npz":
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             members = {name: functools.partial(_Member, archive, name) for name in names}
-            yield _Arrays({name.removesuffix(".npy"): one for name, one in members.items()})
+            yield _Arrays({name.removesuffix(".npy"): member for name, member in members.items()})
     elif h5py.is_hdf5(path):
         with h5py.File(path, "r") as file:
             yield _Arrays({name: functools.partial(_dataset, file, name) for name in file})
@@ -170,10 +170,10 @@ class _Arrays(Mapping[str, Any]):
 
 
 def _dataset(file: Any, name: str) -> Any:
-    found = own_dataset(file, name)
-    if found is None:
+    dataset = own_dataset(file, name)
+    if dataset is None:
         raise ValueError(f"{name} is not a data set")
-    return found
+    return dataset
 
 
 class _Member:
@@ -189,9 +189,9 @@ class _Member:
             self.shape, self._is_transposed, self.dtype = read(file)
             self._start = file.tell()
 
-    def __getitem__(self, place: tuple[Any, ...]) -> np.ndarray:
+    def __getitem__(self, index: tuple[Any, ...]) -> np.ndarray:
         """Return some planes, (plane) or (snapshot, plane)."""
-        *snapshot, planes = place
+        *snapshot, planes = index
         rest = math.prod(self.shape[-2:]) * self.dtype.itemsize
         first = snapshot[0] * self.shape[1] if snapshot else 0
         low, high, _ = planes.indices(self.shape[-3])
@@ -336,8 +336,10 @@ def _standard(modes: np.ndarray) -> list[np.ndarray]:
     return result
 
 
-# The first zero of Bessel's function J1, and J0 there.
-_ZERO, _J0 = 3.831705970207512, -0.402759395702553
+# The first zero of Bessel's function J1.
+_ZERO = 3.831705970207512
+# J0 at that zero.
+_J0 = -0.402759395702553
 # The number of points of the integral for J1, exact to round-off up to its first zero.
 _POINTS = 32
 

@@ -33,8 +33,10 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 
 # Points of the halo: places may be two less outside of a rank's points.
 HALO = 4
-# As in particles.hpp, and how many threads of a GPU have a block of particles.
-TOGETHER, _THREADS = 128, 256
+# Particles of a block, as in particles.hpp.
+TOGETHER = 128
+# Threads of a GPU that share a block of particles.
+_THREADS = 256
 # Bytes of a sector of a GPU's cache, which is written as a whole.
 _SECTOR = 32
 

@@ -202,10 +202,10 @@ class Placement:
         """Return the bytes of a step at home and on its device, in core, and in files."""
         if self.home in self.devices:
             return {}
-        found = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
+        sizes = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
         if not isinstance(self.home, FileHome):
-            return found
-        return found | {"folders": self.home.folders, "is_direct": self.home.is_direct}
+            return sizes
+        return sizes | {"folders": self.home.folders, "is_direct": self.home.is_direct}
 
     def columns(self, passes: Passes) -> dict[str, Fact]:
         """Return the columns that stay on the device, now that its memory is known."""
@@ -379,7 +379,7 @@ def crossings(
         return SpectralStep(problem, home, transport, passes).record_step(begins=False)
 
     rank, ranks = geometry.rank, geometry.ranks
-    found = traffic_of_step(
+    traffic = traffic_of_step(
         record, NotingDevice("cuda"), rank, ranks, "auto", is_on_host=True, grid=geometry.grid
     )
-    return found.bus_in_bytes, found.bus_out_bytes
+    return traffic.bus_in_bytes, traffic.bus_out_bytes

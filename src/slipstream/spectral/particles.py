@@ -88,20 +88,20 @@ class ParticleRanks:
         if comm is None:
             return identity, values
         order = np.argsort(destination, kind="stable")
-        own = len(order) * (len(values) * values.itemsize + identity.itemsize)
-        rounds = comm.allreduce(max(1, math.ceil(own / _MOST_BYTES)), op=max)
+        sent_bytes = len(order) * (len(values) * values.itemsize + identity.itemsize)
+        rounds = comm.allreduce(max(1, math.ceil(sent_bytes / _MOST_BYTES)), op=max)
         came: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(self.count)]
         for low, high in split(len(order), rounds):
             sent = self._parts(order[low:high], destination, identity, values)
-            for rank, one in enumerate(comm.alltoall(sent)):
-                if one is not None:
-                    came[rank].append(one)
-        parts = [one for of_rank in came for one in of_rank]
+            for rank, part in enumerate(comm.alltoall(sent)):
+                if part is not None:
+                    came[rank].append(part)
+        parts = [part for of_rank in came for part in of_rank]
         if not parts:
             return identity[:0], values[:, :0]
         return (
-            np.concatenate([one for one, _ in parts]),
-            np.concatenate([one for _, one in parts], axis=1),
+            np.concatenate([part for part, _ in parts]),
+            np.concatenate([part for _, part in parts], axis=1),
         )
 
     def _parts(
@@ -221,10 +221,10 @@ def step_numbers(
     decay = math.exp(-z)
     # Integrals of the exponential: (1 - exp(-z)) / z, and its remainders of higher order.
     first, second, third = (_tail(z, order) for order in (1, 2, 3))
-    own, slope = z * second, ratio * z * third
+    present, slope = z * second, ratio * z * third
     return (
         step * first,
-        step * (own + slope),
+        step * (present + slope),
         -step * slope,
         decay,
         z * first + ratio * z * second,
@@ -236,10 +236,10 @@ def _tail(z: float, order: int) -> float:
     """Return sum_n (-z)^n / (n + order)!: of order 1 that is (1 - exp(-z)) / z."""
     if z < 1:
         return math.fsum((-z) ** n / math.factorial(n + order) for n in range(20))
-    found = math.exp(-z)
+    tail = math.exp(-z)
     for lower in range(order):
-        found = (1 / math.factorial(lower) - found) / z
-    return found
+        tail = (1 / math.factorial(lower) - tail) / z
+    return tail
 
 
 def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray) -> np.ndarray:
@@ -501,10 +501,10 @@ class Particles:
     def take_velocities(self, sets: Sequence[ParticleState] | None = None) -> None:
         """Give inertial particles the velocity of the fluid."""
         device = self._flow.device
-        for one in self.sets if sets is None else sets:
-            if one.is_inertial:
-                for row, source in zip(one.state[6:], self._of_fluid(one), strict=True):
-                    device.run(device.copy(row[: one.count], source))
+        for particles in self.sets if sets is None else sets:
+            if particles.is_inertial:
+                for row, source in zip(particles.state[6:], self._of_fluid(particles), strict=True):
+                    device.run(device.copy(row[: particles.count], source))
                 device.synchronize()
 
     def read(self, checkpoint: Checkpoint) -> list[str]:
@@ -552,10 +552,10 @@ class Particles:
 
     def add_to_digest(self, sums: Array, start: int) -> None:
         """Add all numbers of the particles that are here; places begin at `start`."""
-        for one in self.sets:
-            own = one.state[:, : one.count], one.identity[: one.count]
-            add_particles(self._flow.device, *own, sums, start)
-            start += one.rows * one.settings.number
+        for particles in self.sets:
+            arrays = particles.state[:, : particles.count], particles.identity[: particles.count]
+            add_particles(self._flow.device, *arrays, sums, start)
+            start += particles.rows * particles.settings.number
 
     def kept(self) -> list[Any]:
         """Return all particles of a single rank, to be pickled."""
@@ -582,10 +582,10 @@ class Particles:
 
     def set_of(self, name: str) -> ParticleState:
         """Return the particles of a name."""
-        for one in self.sets:
-            if one.settings.name == name:
-                return one
-        names = ", ".join(one.settings.name for one in self.sets) or "none"
+        for particles in self.sets:
+            if particles.settings.name == name:
+                return particles
+        names = ", ".join(particles.settings.name for particles in self.sets) or "none"
         raise InputError(f"particles: there are no {name!r}; there are: {names}")
 
     def whole(self, name: str, of: str, time: float) -> np.ndarray:
@@ -635,10 +635,10 @@ class Particles:
 
     def _evaluation(self, expression: str) -> Evaluation:
         if expression not in self._evaluations:
-            found = Evaluation(self._flow, expression, "particles")
-            if found.is_complex:
+            evaluation = Evaluation(self._flow, expression, "particles")
+            if evaluation.is_complex:
                 raise InputError(f"particles: {expression} is complex; accepted: its real or imag")
-            self._evaluations[expression] = found
+            self._evaluations[expression] = evaluation
         return self._evaluations[expression]
 
     def sample(self, name: str, time: float) -> Iterator[Field]:

@@ -70,10 +70,12 @@ def random_modes(
     strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / count)
     kz, ky, kx = _at(waves, places)
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
-    for z, one in enumerate(kz):
+    for z, wavenumber in enumerate(kz):
         # Initial flows use the numbers below 3.
         draw = seed, 3 * (number + 1)
-        modes[:, z] = _random_plane(waves, one, ky[:, None], kx[None, :], draw, strengths, signs)
+        modes[:, z] = _random_plane(
+            waves, wavenumber, ky[:, None], kx[None, :], draw, strengths, signs
+        )
     return list(np.ix_(*places)), modes
 
 
@@ -174,12 +176,12 @@ class Basis:
         images = sign * np.where(self.upright, modes.conj(), modes)
         # A scalar is even or odd as a whole; of a vector half of the components are each.
         is_whole = self.level if len(modes) == 1 else np.zeros_like(self.level)
-        own = np.where(is_whole, 0.5, math.sqrt(0.5)) * (modes + images)
+        symmetric = np.where(is_whole, 0.5, math.sqrt(0.5)) * (modes + images)
         if exact:
-            before, after = ((np.abs(one) ** 2).sum(axis=0) for one in (modes, own))
-            own = own * np.sqrt(before / np.where(after > 0, after, 1))
-        found: np.ndarray = np.where(self.level | self.upright, own, modes)
-        return found
+            before, after = ((np.abs(values) ** 2).sum(axis=0) for values in (modes, symmetric))
+            symmetric = symmetric * np.sqrt(before / np.where(after > 0, after, 1))
+        result: np.ndarray = np.where(self.level | self.upright, symmetric, modes)
+        return result
 
 
 @dataclass(frozen=True)

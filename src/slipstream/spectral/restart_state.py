@@ -174,10 +174,10 @@ def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) ->
 
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     """Return the names of the fields of a state that the model lacks."""
-    own = {f"{name}_hat" for name in problem.model.unknowns}
+    arrays = {f"{name}_hat" for name in problem.model.unknowns}
     apart = AVERAGE, MOVIE, FORCE, PARTICLES, TILT
     names = (name for name in checkpoint.arrays if not name.startswith(apart))
-    return [name.removesuffix("_hat") for name in names if name not in own]
+    return [name.removesuffix("_hat") for name in names if name not in arrays]
 
 
 def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> float:
@@ -189,10 +189,10 @@ def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> fl
         modes = checkpoint.read(array, (first, 0, 0), (planes, *shape[1:]))
         if first == 0:
             modes[0, 0, 0] = 0  # the mean
-        found = np.square(np.abs(modes), dtype=float).sum(axis=1)
+        by_mode = np.square(np.abs(modes), dtype=float).sum(axis=1)
         if geometry.modes[0].walls:  # modes of kz > 0 stand for those of -kz too
-            found[int(first == 0) :] *= 2
-        squares = found.sum(axis=0)
+            by_mode[int(first == 0) :] *= 2
+        squares = by_mode.sum(axis=0)
         total += 2 * float(squares.sum()) - float(squares[0])
     return total
 

@@ -165,8 +165,13 @@ def _ars233() -> RungeKutta:
     )
 
 
-_WHOLE, _HALF = ((1.0, 0, 1.0),), ((0.5, 0, 1.0),)
-_TO_HALF, _TWICE = ((0.5, 1, 1.0),), ((1.0, 2, 2.0), (1.0, 3, -4.0))
+# Propagators of the exponential methods below: linear decay over the step, and over half of it.
+_WHOLE = ((1.0, 0, 1.0),)
+_HALF = ((0.5, 0, 1.0),)
+# From a rate to the stage at half of the step.
+_TO_HALF = ((0.5, 1, 1.0),)
+# From the two rates there to the result.
+_TWICE = ((1.0, 2, 2.0), (1.0, 3, -4.0))
 
 METHODS = {
     method.name: method

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 # The most numbers of a component in one exchange.
 _AT_ONCE = 1 << 22
 _FORCES = "kind 'linear' with a rate and without shells, and a 'formula' of y, z and t"
-# The number of points between nodes for rates that are not polynomials; and the most of any.
-_USUAL, _MOST = 3, 8
+# The number of points between nodes for rates that are not polynomials.
+_USUAL = 3
+# The most points between nodes.
+_MOST = 8
 
 
 def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
@@ -180,9 +182,11 @@ def _moved(
     _, labels, all_x = waves.integers
     count = len(labels)
     (_, rows, columns), (_, first, left) = target.slices(), source.start
-    mine = labels[rows][:, None] + periods * all_x[columns]
-    place = np.where(np.abs(mine) <= count // 2, mine % count, -1)
+    moved_labels = labels[rows][:, None] + periods * all_x[columns]
+    target_row = np.where(np.abs(moved_labels) <= count // 2, moved_labels % count, -1)
     x = np.arange(columns.start, columns.stop)
-    inside = (place >= first) & (place < source.stop[1]) & (x >= left) & (x < source.stop[2])
+    inside = (
+        (target_row >= first) & (target_row < source.stop[1]) & (x >= left) & (x < source.stop[2])
+    )
     here, column = np.nonzero(inside)
-    return place[here, column] - first, here, column + columns.start - left
+    return target_row[here, column] - first, here, column + columns.start - left

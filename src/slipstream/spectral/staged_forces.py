@@ -148,10 +148,10 @@ class OrnsteinUhlenbeckForce(RandomForce):
     """
 
     def __init__(
-        self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, place: slice
+        self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, components: slice
     ) -> None:
         self.name, self.key = f"{FORCE}{table + 1}", key
-        super().__init__(settings, table, key, flow, place)
+        super().__init__(settings, table, key, flow, components)
 
     def _begin(self) -> None:
         # Coefficients of mean square 1, now and in the last step.
@@ -266,13 +266,13 @@ class Part:
         self.module: Any = np if self._is_on_host else device.array_module
         low, high = shells or (0, 0)
         kz, ky, kx = (
-            axis[place] for axis, place in zip((waves.z, waves.y, waves.x), places, strict=True)
+            axis[indices] for axis, indices in zip((waves.z, waves.y, waves.x), places, strict=True)
         )
         number = shell_numbers(flow, kz[:, None, None], ky[:, None], kx)
         square = kz[:, None, None] ** 2 + ky[:, None] ** 2 + kx**2
         inside = (number >= low) & (number <= high) if shells else square > 0
         self.shells = high - low + 1
-        self._places = tuple(device.array(place) for place in np.ix_(*places))
+        self._places = tuple(device.array(index) for index in np.ix_(*places))
         self.shell = self._array(np.where(inside, number - low if shells else 0, 0))
         self.inside = self._array(inside)
         weight = waves.multiplicity_z[places[0], None, None] * waves.multiplicity[places[2]]
