@@ -200,7 +200,7 @@ class AdvectionSimulation(Simulation):
         return self.solver.timeline(forget=True) if profile else None
 
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
-        """Return the seconds of work of each category in a step, on all devices."""
+        """Return the seconds of work per step in each category, summed over devices."""
         result = {}
         for category in CATEGORIES:
             alone = Timeline()

@@ -1,7 +1,7 @@
 """The Lax-Wendroff scheme, and the points of a rank that one device advances.
 
 The scheme is the tensor product of the one-dimensional scheme of Lax and Wendroff (1960): second
-order in one stage, stable while no Courant number exceeds one, and exact if all are one. Two
+order in one stage, stable while no Courant number exceeds 1, and exact if all are 1. Two
 traversals give the same bits: by rows for CPUs, whose vectors advance neighbouring points, and by
 strips for GPUs, whose threads keep rows in registers. Both take several steps in one pass over
 memory.
@@ -186,7 +186,7 @@ def _pieces(start: int, stop: int, size: int, unit: int) -> list[tuple[int, int]
 
 
 def _rows_in_cache(row_bytes: int, steps: int) -> int:
-    """Return the rows of a CPU's tile: the cache holds some planes of each step."""
+    """Return the rows of a CPU's tile: the cache holds some planes of every step of a pass."""
     if steps == 1:
         return _MOST_ROWS
     rows = cache_bytes("SC_LEVEL2_CACHE_SIZE", 1 << 20) // (4 * steps * row_bytes)

@@ -70,7 +70,7 @@ _K = sympy.Symbol("k", nonnegative=True)
 
 
 class Value(sympy.Symbol):
-    """The value at a point of a component of a field, or of a derivative of it.
+    """The value of a field's component, or of a derivative of it, at a point.
 
     The component is 0, 1 or 2 for x, y or z, and None for a scalar; `orders` are the orders of the
     derivatives along x, y and z, and `filtered` is the product of the filters applied to it.

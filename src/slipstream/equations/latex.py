@@ -63,7 +63,7 @@ class Notation:
         return rf" {'-' if sign < 0 else '+'} {rate} y \partial_x {name}"
 
     def name(self, field: Unknown) -> str:
-        """Return the letter of a field."""
+        """Return the letter that stands for `field`."""
         return self._letters[field.name, field.rank]
 
     def _joined(self, terms: list[Term]) -> str:
@@ -127,15 +127,13 @@ class Notation:
             for fraction in number.atoms(sympy.Rational)
             if fraction.q > _LARGEST_DENOMINATOR
         }
-        written = sympy.latex(
-            number.xreplace(decimals),
-            symbol_names={symbol: self._symbol(symbol) for symbol in number.free_symbols},
-        )
+        symbol_names = {
+            symbol: self._letters.get((str(symbol), 0), sympy.latex(symbol))
+            for symbol in number.free_symbols
+        }
+        written = sympy.latex(number.xreplace(decimals), symbol_names=symbol_names)
         level = _SUM if number.is_Add else _PRODUCT if number.is_Mul else _LETTER
         return sign, written, level
-
-    def _symbol(self, symbol: Any) -> str:
-        return self._letters.get((str(symbol), 0), sympy.latex(symbol))
 
     def _multiplied(self, operator: str, first: Quantity, second: Quantity) -> Term:
         # (u . grad) v, the usual notation.

@@ -44,6 +44,9 @@ from slipstream.equations.fourier_forms import (
 from slipstream.equations.model_definition import Model
 from slipstream.equations.vector_calculus import Quantity, Scalar
 
+# The shortest time in seconds that is worth a file.
+_WORTH_KEEPING = 0.1
+
 
 @dataclass(frozen=True)
 class MeanPart:
@@ -179,7 +182,7 @@ class Lowered:
 
     @property
     def transforms(self) -> int:
-        """Number of real transforms of a substage."""
+        """Number of real transforms per substage."""
         return len(self.inputs) + len(self.products)
 
     @property
@@ -406,7 +409,10 @@ def _lowered(
     if not products:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
     linear, decay, constant = _linear(components, forms, vectors)
-    sources = [_source(form) for form in forms]
+    sources = [
+        sympy.Add(*[f * p for p, f in form.terms.items() if p != 1 and not values_in(p)])
+        for form in forms
+    ]
     everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
     everything += [*coefficients, sympy.sympify(model.shear)]
     everything += [
@@ -448,11 +454,6 @@ def _lowered(
         shear=sympy.sympify(model.shear),
         follows={name: sympy.sympify(value) for name, value in model.follows.items()},
     )
-
-
-def _source(form: Form) -> sympy.Expr:
-    known = {p: f for p, f in form.terms.items() if p != 1 and not values_in(p)}
-    return sympy.Add(*[factor * points for points, factor in known.items()])
 
 
 def _parts_of_mean(
@@ -508,10 +509,6 @@ def _linear(
                 linear[index][index] = linear[index].get(index, sympy.Integer(0)) - rest
         decay[vector] = [common] * 3
     return linear, decay, constant
-
-
-# The shortest time in seconds that is worth a file.
-_WORTH_KEEPING = 0.1
 
 
 def lower_once(model: Model, flat: FlatAxes) -> Lowered:

@@ -48,8 +48,8 @@ class Model:
         a mean gradient. The field gets its own budget. None stands for the total energy, which
         gains from outside, such as from a mean flow.
     losses : sequence of str
-        The names of means that are rates at which products dissipate energy, such as that of a
-        subgrid model. They are part of the dissipation.
+        The names of means that are rates at which products dissipate energy, such as the products
+        of a subgrid model. They are part of the dissipation.
     passive : sequence of Scalar
         The last fields, if their squares do not count in the energy, such as fields that do not act
         on others.
@@ -65,8 +65,8 @@ class Model:
         and functions of the wavenumber of products.
     follows : mapping of str to sympy.Expr
         Parameters that follow the state, each a function of averages and of other parameters. They
-        get their numbers at the start of each step, 0 where the function is not finite, as in a
-        flow at rest; equations have them as ``parameter(name)``.
+        are evaluated at the start of every step, and are 0 where the function is not finite, as in
+        a flow at rest; equations have them as ``parameter(name)``.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class Model:
             expect("speeds", speed, 0, 1)
             self._check_fields("speeds", speed)
             if speed.is_complex or any(positions_in(form.at_points()) for form in speed.forms):
-                raise InputError(f"speeds: {speed.text}; expected a real one of fields alone")
+                raise InputError(f"speeds: {speed.text}; expected a real quantity of fields alone")
         for name, (field, vector) in self.plane_vectors.items():
             expect(f"plane vector {name}", vector, 1)
             if any(not set(form.terms) <= set(field.values) for form in vector.forms):
@@ -116,7 +116,7 @@ class Model:
         for name, mean in means.items():
             expect(f"mean {name}", mean, 0)
             if mean.is_complex:
-                raise InputError(f"mean {name}: {mean.text} is {mean.kind}; expected a real one")
+                raise InputError(f"mean {name}: {mean.text} is {mean.kind}; expected a real scalar")
             self._check_fields(f"mean {name}", mean)
             if not any(values_in(points) for points in mean.forms[0].terms):
                 raise InputError(f"mean {name}: {mean.text} has no field; expected some")
@@ -185,7 +185,7 @@ class Model:
             if first.kind != second.kind or first.is_complex:
                 raise InputError(
                     f"average {name}: {first.text} is {first.kind}, {second.text} is {second.kind};"
-                    " expected two real ones of a kind"
+                    " expected two real quantities of the same kind"
                 )
             for quantity in (first, second):
                 self._check_fields(f"average {name}", quantity)

@@ -56,6 +56,12 @@ from slipstream.equations.vector_calculus import (
 )
 
 _HALF = sympy.Rational(1, 2)
+_CONSTANT = "smagorinsky_constant"
+# The eddy viscosity over sqrt(E / cutoff) is _LEVEL + _RISE exp(-_SLOPE cutoff / k), for a
+# Kolmogorov constant of 1.
+_LEVEL = sympy.Rational("0.441")
+_RISE = sympy.Rational("15.2")
+_SLOPE = sympy.Rational("3.03")
 
 
 def _vector(value: Any) -> Quantity:
@@ -181,7 +187,8 @@ def rayleigh_benard(
 
     The Rayleigh number is ``N^2 H^4 / (viscosity diffusivity)``, where H is the height of the box
     and ``N^2`` is gravity times the expansion coefficient times the temperature difference over H.
-    The buoyancy is that of the deviation from the linear temperature profile, over N: a velocity.
+    The buoyancy is due to the deviation from the linear temperature profile; divided by N, it is a
+    velocity.
 
     Parameters
     ----------
@@ -380,12 +387,12 @@ def smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, to which that of the eddies is added.
+        Kinematic viscosity of the fluid, to which the eddy viscosity is added.
     width
         Width of the filter: usually the distance of the points.
     constant
-        Of Smagorinsky; 0.17 is that of isotropic turbulence with a filter in the inertial range
-        (Lilly 1967).
+        Smagorinsky's constant; for isotropic turbulence with a filter in the inertial range it is
+        0.17 (Lilly 1967).
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
@@ -412,7 +419,7 @@ def dynamic_smagorinsky(
     viscosity_power: Power = 1,
     rotation: Direction = 0.0,
 ) -> Model:
-    """Large-eddy simulation whose Smagorinsky constant follows from the flow at each step.
+    """Large-eddy simulation whose Smagorinsky constant follows from the flow at every step.
 
     ``(smagorinsky_constant pi / cutoff)^2 |S|``: of Germano's identity, between the flow and the
     flow without eddies beyond ``cutoff / test_filter``, the constant of the least squares of Lilly
@@ -423,11 +430,11 @@ def dynamic_smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, to which that of the eddies is added.
+        Kinematic viscosity of the fluid, to which the eddy viscosity is added.
     cutoff
         Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
     test_filter
-        Width of the test filter, a sharp cutoff, over that of the grid.
+        Width of the test filter, a sharp cutoff, in units of the width of the grid.
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
@@ -457,9 +464,6 @@ def dynamic_smagorinsky(
     )
 
 
-_CONSTANT = "smagorinsky_constant"
-
-
 def _within(condition: Any) -> Any:
     return sympy.Piecewise((sympy.Integer(1), condition), (sympy.Integer(0), True))
 
@@ -468,13 +472,6 @@ def _deviator(tensor: Quantity) -> Quantity:
     """Return a tensor without its trace."""
     trace = (tensor[0, 0] + tensor[1, 1] + tensor[2, 2]) / 3
     return tensor - trace * (outer(x_hat, x_hat) + outer(y_hat, y_hat) + outer(z_hat, z_hat))
-
-
-# The eddy viscosity over sqrt(E / cutoff) is _LEVEL + _RISE exp(-_SLOPE cutoff / k), for a
-# Kolmogorov constant of 1.
-_LEVEL = sympy.Rational("0.441")
-_RISE = sympy.Rational("15.2")
-_SLOPE = sympy.Rational("3.03")
 
 
 def chollet_lesieur(
@@ -494,7 +491,7 @@ def chollet_lesieur(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, to which that of the eddies is added.
+        Kinematic viscosity of the fluid, to which the eddy viscosity is added.
     cutoff
         Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
     kolmogorov_constant

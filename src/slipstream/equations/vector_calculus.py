@@ -430,7 +430,7 @@ def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) 
     text = f"{getattr(operation, '__name__', 'function')}({quantity.text})"
     expect(text, quantity, 0)
     if quantity.is_complex:
-        raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected a real one")
+        raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected a real quantity")
     form = form_of_points(operation(quantity.forms[0].at_points()))
     return Quantity([form], text, ("function", operation, quantity))
 
@@ -504,8 +504,8 @@ def spectral(
     ----------
     operation : callable
         ``operation(kx, ky, kz)`` returns the factor, an expression of SymPy in the wavenumbers, in
-        radians per unit of length, numbers and parameters. The result is real if the factor of -k
-        is the complex conjugate of that of k; others are refused.
+        radians per unit of length, numbers and parameters. The result is real if the factors of
+        k and -k are complex conjugates; other operations are refused.
     quantity : Quantity
         A scalar, vector or tensor.
     mean : number or parameter, optional

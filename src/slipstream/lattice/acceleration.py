@@ -38,6 +38,7 @@ PERIOD = 6
 _COLUMNS = {"cpu": 4096, "gpu": 512}
 # Products of vectors are at most 2^_BITS.
 _BITS = 34
+# Up to this many sites sums are exact.
 _EXACT_SITES = 1 << 53 - _BITS
 # Threads of a block of a GPU.
 _THREADS = 256
@@ -45,7 +46,9 @@ _THREADS = 256
 _FEW_VECTORS = 12
 # The numbers of a site: density and momentum.
 _NUMBERS = 4
+# Attributes that belong to the flow, and are no part of the state.
 _OF_FLOW = ("_flow", "_comm", "_blocks", "_constants")
+# Attributes that are arrays on the device.
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
 # By how much a residual may grow before the changes are forgotten.
 _GROWTH = 2.0
@@ -57,6 +60,12 @@ _NOISE = 2.0
 _RANK = 1e-10
 # The largest change of the density of a flow with inertia, which must stay positive.
 _MOST_DENSITY = 0.1
+# The part of the free memory that vectors may take.
+_SHARE = 0.5
+# Bytes that no device has.
+_TOO_MUCH = 1 << 50
+# With fewer vectors it is hardly faster than without.
+_FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -300,13 +309,6 @@ class Acceleration:
         launch = RowLaunch(self._rows, self._columns, reduces=True)
         size = self._rows, self._columns, sites, stored
         flow.device.run(kernel.bind(launch, *arguments, *size))
-
-
-# The part of the free memory that vectors may take.
-_SHARE = 0.5
-_TOO_MUCH = 1 << 50
-# With fewer vectors it is hardly faster than without.
-_FEWEST = 3
 
 
 def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None = None) -> int:

@@ -23,6 +23,31 @@ from slipstream.runs.simulation_base import StepTimer
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
+# The Mach number above which the method does not hold.
+MACH_LIMIT = 0.3
+# The name in timers of the seconds that extrapolations take.
+_EXTRAPOLATION = "extrapolation"
+# Looks at a flow that only alternates, after which a warning says so.
+_PATIENCE = 10
+# Extrapolations by which those before are judged, at least: half of all, since what converges
+# slowly shows late.
+_JUDGED = 20
+# The factor by which an error is increased.
+_SAFETY = 1.5
+# What the factor grows by for each decimal digit of the error beyond `_DIGITS`: slow modes take the
+# longer to show, the smaller they are.
+_MORE = 0.4
+_DIGITS = 3
+# The factor by which round-off is increased.
+_SAFETY_OF_FLOOR = 2.0
+# The round-off of the steps between two extrapolations, in the last digit of each number, as
+# measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
+# flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
+_ROUNDED = 0.6
+# Extrapolations that do not come nearer, after which round-off is taken to be the reason.
+_STUCK = 20
+# Extrapolations from which the flow may depart, before time steps continue alone.
+_MOST_REJECTIONS = 4
 
 
 def resisted_force(
@@ -109,14 +134,6 @@ def at_rest(sums: FlowSums) -> FlowSums:
     return FlowSums(none, none, sums.mass, 0.0, sums.driving_force, sums.driving_force)
 
 
-# The Mach number above which the method does not hold.
-MACH_LIMIT = 0.3
-# The name in timers of the seconds that extrapolations take.
-_EXTRAPOLATION = "extrapolation"
-# Looks at a flow that only alternates, after which a warning says so.
-_PATIENCE = 10
-
-
 class Convergence:
     """Follows a quantity until it is within a relative `tolerance` of its limit."""
 
@@ -189,27 +206,6 @@ class Convergence:
             return abs(change) * (max(1.0, remaining) if lag == 1 else remaining) / scale
         # The limit of an oscillation lies between; a change that grows, or stays, has none.
         return abs(change) / scale if change * before < 0 else math.inf
-
-
-# Extrapolations by which those before are judged, at least: half of all, since what converges
-# slowly shows late.
-_JUDGED = 20
-# The factor by which an error is increased.
-_SAFETY = 1.5
-# What the factor grows by for each decimal digit of the error beyond `_DIGITS`: slow modes take the
-# longer to show, the smaller they are.
-_MORE = 0.4
-_DIGITS = 3
-# The factor by which round-off is increased.
-_SAFETY_OF_FLOOR = 2.0
-# The round-off of the steps between two extrapolations, in the last digit of each number, as
-# measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
-# flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
-_ROUNDED = 0.6
-# Extrapolations that do not come nearer, after which round-off is taken to be the reason.
-_STUCK = 20
-# Extrapolations from which the flow may depart, before time steps continue alone.
-_MOST_REJECTIONS = 4
 
 
 class IterationError:

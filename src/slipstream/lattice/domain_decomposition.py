@@ -35,6 +35,13 @@ from slipstream.engine.exchange import HaloPlan
 from slipstream.lattice.percolation import Connectivity, keep_percolating
 from slipstream.lattice.velocity_set import AXES, D3Q19, VelocitySet
 
+# Faces match if they differ at most this many times as much as neighbouring planes do.
+_AS_MUCH = 1.5
+# Pairs of neighbouring planes that are compared along each axis.
+_PAIRS = 16
+# The width of pores is measured in this many planes of an image, or a few more.
+_PLANES = 128
+
 
 @dataclass(frozen=True)
 class Subdomain:
@@ -205,12 +212,6 @@ def _check_mask(voxels: Any, box: Box) -> None:
         )
 
 
-# Faces match if they differ at most this many times as much as neighbouring planes do.
-_AS_MUCH = 1.5
-# Pairs of neighbouring planes that are compared along each axis.
-_PAIRS = 16
-
-
 def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], joined: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
@@ -272,10 +273,6 @@ def _plane_of_slabs(
         start = (end + offset) % shape[0] if slab.size else 0
         planes.append(Box((start, 0, 0), (start + (slab.size > 0), *shape[1:])))
     return redistribute(voxels, read, planes, comm)
-
-
-# The width of pores is measured in this many planes of an image, or a few more.
-_PLANES = 128
 
 
 def pore_widths(

@@ -22,6 +22,13 @@ from slipstream.lattice.velocity_set import D3Q19
 
 # The relaxation time of flows that are followed in time, and of those with inertia.
 USUAL_TIME = 1.0
+# The relaxation time of extrapolated flows grows with the width of pores in voxels, between limits.
+# The pressure is solved for, so what takes time is momentum that crosses pores: the larger the
+# viscosity, the fewer steps. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose
+# more.
+_LEAST_TIME = 1.25
+_TIME_PER_WIDTH = 1 / 8
+_MOST_TIME = 1.5
 
 
 @dataclass(frozen=True)
@@ -100,15 +107,6 @@ class Fluid:
         odd = 0.5 + self.magic / (self.relaxation_time - 0.5)
         force = (along / unit for along in self.force[::-1])
         return 1 / self.relaxation_time, 1 / odd, *force, unit
-
-
-# The relaxation time of extrapolated flows grows with the width of pores in voxels, between limits.
-# The pressure is solved for, so what takes time is momentum that crosses pores: the larger the
-# viscosity, the fewer steps. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose
-# more.
-_LEAST_TIME = 1.25
-_TIME_PER_WIDTH = 1 / 8
-_MOST_TIME = 1.5
 
 
 def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True) -> LatticeCase:

@@ -28,7 +28,7 @@ _SITES_AT_ONCE = 1 << 20
 _MOST_IN_CHUNK = 1 << 20
 # The fewest sites in a chunk, where a rank has several.
 _LEAST_IN_CHUNK = 1 << 16
-# Chunks of a rank, between these bounds.
+# Chunks per rank, between these bounds.
 _CHUNKS = 16
 # Names of arrays.
 _BOXES = "part"

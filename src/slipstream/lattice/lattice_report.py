@@ -33,6 +33,8 @@ _WORTH_MEASURING = 5.0
 # Bytes of each of the two arrays of the measured copy: beyond all caches.
 _COPY = 1 << 28
 _LEAST_COPY = 1 << 26
+_PRECISION = KeyName("numerics", "precision")
+_TOLERANCE = KeyName("convergence", "tolerance")
 
 
 @dataclass(frozen=True)
@@ -215,10 +217,6 @@ def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
 def distance_text(residual: float) -> str:
     """Return the estimated distance from the steady flow as text; 1 means that it is unknown."""
     return UNKNOWN if residual == 1 else f"{residual:.2g}"
-
-
-_PRECISION = KeyName("numerics", "precision")
-_TOLERANCE = KeyName("convergence", "tolerance")
 
 
 def half_precision_text(residual: float, tolerance: float) -> list[KeyName | str]:

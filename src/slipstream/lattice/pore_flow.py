@@ -28,6 +28,11 @@ from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.pore_step import PoreStep, Sites, SwappedSites, make_links
 from slipstream.lattice.velocity_set import PROPAGATIONS, SEGMENT, Storage
 
+# Sites that one row of threads sums over.
+_SUM_COLUMNS = 4096
+# The exponent of how large pressures may be in their unit.
+_LARGE = 6
+
 
 def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
     """Return the populations that enter a subdomain through faces, and what a pressure drop adds.
@@ -90,12 +95,6 @@ def _is_open(subdomain: Subdomain, sites: np.ndarray, direction: int) -> np.ndar
     )
     arrives: np.ndarray = from_here | np.isin(names, known)
     return arrives
-
-
-# Sites that one row of threads sums over.
-_SUM_COLUMNS = 4096
-# The exponent of how large pressures may be in their unit.
-_LARGE = 6
 
 
 class PoreFlow:

@@ -41,7 +41,20 @@ SITES_OF_UNIT = {"cpu": SEGMENT, "gpu": 64}
 _MOST_SITES = 2**31
 # Links have 16 bits for the rank of their site in a row.
 _MOST_COLUMNS = 2**16
+# The bit of a link to a wall.
 _BOUNCES = 1 << 31
+# By bytes of a real: sites of a GPU's thread, threads of a block, for how many such blocks of a
+# multiprocessor the registers have to suffice, and of how many sites further on links are fetched:
+# about as many sites as are advanced at a time.
+_BLOCKS = {8: (2, 128, 2, 1 << 16), 4: (2, 128, 3, 1 << 17)}
+# Units of sites of a CPU's task.
+_UNITS_ON_CPUS = 32
+# Populations that 32 bits can number, with some to spare.
+_MOST_PLACES = (1 << 32) - (1 << 12)
+# Sites among which strips are made.
+_STRIP_BLOCK = 4096
+# Units that a rank with one core advances before it checks for messages.
+_CHUNK = 1 << 15
 
 
 class Sites:
@@ -164,17 +177,6 @@ def check_size(columns: int, sites: int) -> None:
         raise InputError(
             f"a rank's box has {sites} pore voxels; accepted: fewer than 2^31; use more ranks"
         )
-
-
-# By bytes of a real: sites of a GPU's thread, threads of a block, for how many such blocks of a
-# multiprocessor the registers have to suffice, and of how many sites further on links are fetched:
-# about as many sites as are advanced at a time.
-_BLOCKS = {8: (2, 128, 2, 1 << 16), 4: (2, 128, 3, 1 << 17)}
-_UNITS_ON_CPUS = 32
-# Populations that 32 bits can number, with some to spare.
-_MOST_PLACES = (1 << 32) - (1 << 12)
-# Sites among which strips are made.
-_STRIP_BLOCK = 4096
 
 
 class StoredSites(Protocol):
@@ -372,10 +374,6 @@ def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
 
 
 _MAKERS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}
-
-
-# Units that a rank with one core advances before it checks for messages.
-_CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)

@@ -78,17 +78,13 @@ class VelocitySet:
             f"constexpr int DIRECTIONS = {self.directions};",
             f"constexpr int UPSTREAM_ROWS = {self.upstream_rows};",
             *(
-                f"constexpr int {key}[] = {{{_listed(values)}}};"
+                f"constexpr int {key}[] = {{{', '.join(map(repr, values.tolist()))}}};"
                 for key, values in integers.items()
             ),
             f"INLINE constexpr int row_size(int q) {{ return {_by_range(size)}; }}",
             f"INLINE constexpr double weight(int q) {{ return {_by_range(self.weights)}; }}",
         ]
         return "\n".join(lines) + "\n"
-
-
-def _listed(numbers: np.ndarray) -> str:
-    return ", ".join(map(repr, numbers.tolist()))
 
 
 def _by_range(numbers: np.ndarray) -> str:

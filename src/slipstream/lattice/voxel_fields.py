@@ -259,7 +259,11 @@ class VoxelFields:
     def write_arrays(self, path: str | Path) -> None:
         """Write the same fields as HDF5 or zarr arrays [z, y, x], in parallel. Collective."""
         names = (*_VELOCITIES, "density", "pressure", "pore")
-        units = {f"{name} unit": self._unit(name) for name in ("velocity", "density", "pressure")}
+        in_si = self._units.velocity is not None
+        units = {
+            f"{name} unit": describe_field(name, in_si)[1]
+            for name in ("velocity", "density", "pressure")
+        }
         write_arrays(
             path,
             {name: self._own(name) for name in names},
@@ -351,6 +355,3 @@ class VoxelFields:
             dict(zip(("long_name", "units"), described, strict=True)),
             "voxels" if self._voxel_size == 1 else "m",
         )
-
-    def _unit(self, name: str) -> str:
-        return describe_field(name, self._units.velocity is not None)[1]

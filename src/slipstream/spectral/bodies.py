@@ -2,7 +2,7 @@
 
 In a body, fields follow du/dt = -(mask/eta) (u - u_body) in addition to their equations (Angot,
 Bruneau and Fabrie, Numer. Math. 81, 497, 1999). A step is split (Lie): first a step of the
-equations, then one of the penalisation, solved exactly at each point,
+equations, then one of the penalisation, solved exactly at every point,
 
     u <- u_body + (u - u_body) exp(-mask step / eta),
 
@@ -12,8 +12,9 @@ between two steps the flow diffuses into the body. If the step is shorter than e
 than the diffusion during eta.
 
 The mask is (1 - tanh(2 d / width)) / 2, with d the distance from the surface, negative inside. With
-width = 2.648 sqrt(viscosity eta) the flow outside is that of a sharp surface to second order in the
-width (Hester, Vasil and Burns, J. Comput. Phys. 430, 110043, 2021), and so eta follows from it.
+width = 2.648 sqrt(viscosity eta) the flow outside equals the flow around a sharp surface to second
+order in the width (Hester, Vasil and Burns, J. Comput. Phys. 430, 110043, 2021), and so eta follows
+from the width.
 
 The force and the torque on a body are sums over points of the momentum that it takes. To round-off,
 the mean velocity changes by their sum and nothing else.
@@ -353,7 +354,7 @@ class Bodies:
         }
 
     def record(self, graph: StepGraph) -> None:
-        """Record the action of bodies at the end of a step. Collective."""
+        """Record the action of bodies, which ends the step. Collective."""
         flow, fields = self._flow, len(self._fields)
         state = flow.read_state()[self._fields.start : self._fields.stop]
         own = flow.problem.signs[self._fields.start : self._fields.stop]

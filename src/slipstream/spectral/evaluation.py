@@ -59,6 +59,11 @@ _MOST_VALUES = 40
 # The terms of a sum in spectral space: components of the state, and values at points that go
 # through a forward transform; each with its multiplier, a function of the wavenumbers.
 Sum = dict[sympy.Expr, sympy.Expr]
+# The numbers of points and of modes handled together, which bound temporary arrays.
+_AT_A_TIME = 1 << 22
+# ``take(values, planes, plane)`` gets the values of `planes` planes from `plane` on, as arrays or
+# numbers.
+_TakeEach = Callable[[Sequence[Any], int, int], None]
 
 
 def _sum_of_value(value: Value) -> Sum:
@@ -164,14 +169,6 @@ def point_function(forms: Sequence[Form], mixes: bool = True) -> PointFunction:
                 merged[base] = merged.get(base, 0) + need.coeff(value) * factor
         inputs.append(merged)
     return PointFunction(inputs, list(needed), list(expressions))
-
-
-# The numbers of points and of modes handled together, which bound temporary arrays.
-_AT_A_TIME = 1 << 22
-
-# ``take(values, planes, plane)`` gets the values of `planes` planes from `plane` on, as arrays or
-# numbers.
-_TakeEach = Callable[[Sequence[Any], int, int], None]
 
 
 class Evaluation:

@@ -50,6 +50,16 @@ from slipstream.spectral.formula_parser import FUNCTIONS, INFINITE, Refused, syn
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem, field_parts
 
 Fields = Mapping[str, Quantity]
+# The most terms that products of sums, and derivatives of products, may expand to.
+_MOST_TERMS = 2000
+# The highest order of a derivative of a product that is a factor of a product.
+_MOST_ORDERS = 4
+_LARGEST_POWER = 12
+# The highest order of derivatives: the order of the highest hyperviscosity.
+_HIGHEST_ORDER = 16
+# The order of the derivative that an operator takes.
+_ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
+Part: TypeAlias = Quantity | sympy.Expr
 
 
 @dataclass(frozen=True)
@@ -302,17 +312,6 @@ _FUNCTIONS = {name: getattr(sympy, name) for name in FUNCTIONS}
 _CONSTANTS: dict[str, Quantity] = {
     name: getattr(equations, name) for name in ("x", "y", "z", "t", "x_hat", "y_hat", "z_hat")
 }
-# The most terms that products of sums, and derivatives of products, may expand to.
-_MOST_TERMS = 2000
-# The highest order of a derivative of a product that is a factor of a product.
-_MOST_ORDERS = 4
-_LARGEST_POWER = 12
-# The highest order of derivatives: the order of the highest hyperviscosity.
-_HIGHEST_ORDER = 16
-# The order of the derivative that an operator takes.
-_ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
-
-Part: TypeAlias = Quantity | sympy.Expr
 
 
 def quantity_of(
@@ -489,7 +488,8 @@ class _Reader:
             power = _power_of_laplacian(parts[1]) if name == "laplacian" and parts[1:] else 1
             if name in _ORDERS:
                 quantity = as_quantity(parts[0])
-                order = max(map(_order, quantity.forms)) + max(0, power) * _ORDERS[name]
+                factors = [factor for form in quantity.forms for factor in form.terms.values()]
+                order = max(map(_degree, factors), default=0) + max(0, power) * _ORDERS[name]
                 if order > _HIGHEST_ORDER:
                     raise Refused(f"has a derivative of an order beyond {_HIGHEST_ORDER}")
                 options = {"power": power} if power != 1 else {}
@@ -558,12 +558,8 @@ def _bounded(part: Part) -> Part:
 
 
 def _degree(factor: sympy.Expr) -> int:
+    """Return the order of the highest derivative in the factor of a term."""
     return int(sympy.Poly(factor, *WAVENUMBERS).total_degree())
-
-
-def _order(form: Form) -> int:
-    """Return the order of the highest derivative of a form."""
-    return max((_degree(factor) for factor in form.terms.values()), default=0)
 
 
 def _check_product(*parts: Part) -> None:

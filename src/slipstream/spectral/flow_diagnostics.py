@@ -97,6 +97,12 @@ _SCALES = {
 # Pictures of more fields than these show their energies as one.
 _MOST_PARTS = 4
 _KINDS = {"velocity": "kinetic"}
+# The scales among the results of a run, with their names there.
+_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
+# The remedy where the smallest eddies are not resolved.
+_FINER = "use more grid.points, or a larger equation.viscosity"
+# The state of diagnostics that a copy needs.
+_REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
 
 
 def labels_of(
@@ -259,14 +265,6 @@ def _symbol(density: str) -> str:
     """Return the mathematical name of a complex field, from the name of its density."""
     name = density.removesuffix("_density")
     return rf"\{name}" if name in ("psi", "phi") else rf"\mathrm{{{name}}}"
-
-
-# The scales among the results of a run, with their names there.
-_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
-# The remedy where the smallest eddies are not resolved.
-_FINER = "use more grid.points, or a larger equation.viscosity"
-# The state of diagnostics that a copy needs.
-_REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
 
 
 class FlowDiagnostics:

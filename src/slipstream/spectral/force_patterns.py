@@ -19,6 +19,10 @@ from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_problem import FieldParts
 
 Shells = tuple[int, int] | None
+# The highest power that is multiplied out.
+_LARGEST_POWER = 16
+# The most terms that are multiplied out.
+_MOST_TERMS = 400
 
 
 def rate_name(table: int) -> str:
@@ -134,12 +138,6 @@ def patterns_of(
                 for node in nodes
             ]
     return patterns
-
-
-# The highest power that is multiplied out.
-_LARGEST_POWER = 16
-# The most terms that are multiplied out.
-_MOST_TERMS = 400
 
 
 def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:

@@ -19,8 +19,40 @@ from slipstream.equations.fourier_forms import AXES, COORDINATES, TIME
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
+# Names of functions of Python programs begin like this.
 PREFIX = "python:"
+# These functions, by name.
 _GIVEN: dict[str, Callable[..., Any]] = {}
+# The functions that formulas may call.
+FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
+_CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
+# Functions whose arguments SymPy must not multiply out.
+_UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh", "sinh")}
+_NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
+_NO_NUMBERS = (sympy.I, *INFINITE)
+_SUMS = (ast.Add, ast.Sub)
+_PRODUCTS = (ast.Mult, ast.Div)
+_SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+MOST_LETTERS = 8000
+# A sum of sixty waves has 900 parts. SymPy's time grows faster than their number.
+MOST_PARTS = 1000
+MOST_NESTED = 20
+LARGEST_NUMBER = 1e300
+LARGEST_EXPONENT = 1000
+# The most bits of an exact number; without a bound its digits could fill the memory.
+_MOST_BITS = 1000
+_MOST_EXACT_BITS = 53
+# The share of energy whose loss is refused.
+REFUSED = 0.99
+# The share of energy whose loss gets a warning.
+WARNED = 1e-6
+# Places in the box, as fractions of its lengths, where no symmetry applies.
+_PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
+# A time at which no symmetry applies.
+A_TIME = 0.37
+# Grids of more points along an axis fit into no memory, and are refused when it is checked.
+_MOST_POINTS = 1 << 16
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -42,7 +74,7 @@ def is_name(formula: Any) -> bool:
 
 
 class GivenFunction:
-    """A function of x, y, z, and perhaps t, that returns the components of a field."""
+    """A function of x, y, z, and perhaps t, that returns field components."""
 
     def __init__(self, name: str, key: str, size: int, zero: Sequence[int] = ()) -> None:
         if name not in _GIVEN:
@@ -93,26 +125,6 @@ class GivenFunction:
             return value
 
         return values
-
-
-FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
-_CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
-_UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh", "sinh")}
-_NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
-INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
-_NO_NUMBERS = (sympy.I, *INFINITE)
-_SUMS = (ast.Add, ast.Sub)
-_PRODUCTS = (ast.Mult, ast.Div)
-_SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
-MOST_LETTERS = 8000
-# A sum of sixty waves has 900 parts. SymPy's time grows faster than their number.
-MOST_PARTS = 1000
-MOST_NESTED = 20
-LARGEST_NUMBER = 1e300
-LARGEST_EXPONENT = 1000
-# The most bits of an exact number; without a bound its digits could fill the memory.
-_MOST_BITS = 1000
-_MOST_EXACT_BITS = 53
 
 
 class Refused(Exception):
@@ -311,17 +323,6 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
         return array_function((*COORDINATES, TIME), expression, functions)
 
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
-
-
-# The share of energy whose loss is refused.
-REFUSED = 0.99
-# The share of energy whose loss gets a warning.
-WARNED = 1e-6
-# Places in the box, as fractions of its lengths, where no symmetry applies; and a time.
-_PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
-A_TIME = 0.37
-# Grids of more points along an axis fit into no memory, and are refused when it is checked.
-_MOST_POINTS = 1 << 16
 
 
 def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:

@@ -46,6 +46,18 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name, key_of
 
 _FIELDS = "fields.zarr"
+# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
+Settings = Any
+# By component: functions of x, y, z and a module, NumPy or CuPy.
+Formulas = dict[str, Callable[..., Any]]
+# Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
+_ROUNDING = 1e-9
+# The first zero of Bessel's function J1.
+_ZERO = 3.831705970207512
+# J0 at that zero.
+_J0 = -0.402759395702553
+# The number of points of the integral for J1, exact to round-off up to its first zero.
+_POINTS = 32
 
 
 def read_points(
@@ -207,14 +219,6 @@ class _Member:
         return np.frombuffer(content, self.dtype).reshape(high - low, *self.shape[-2:])
 
 
-# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
-Settings = Any
-# By component: functions of x, y, z and a module, NumPy or CuPy.
-Formulas = dict[str, Callable[..., Any]]
-# Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
-_ROUNDING = 1e-9
-
-
 @dataclass(frozen=True)
 class Wave:
     """A plane wave."""
@@ -334,14 +338,6 @@ def _standard(modes: np.ndarray) -> list[np.ndarray]:
         if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
             result.append(own / np.linalg.norm(own))
     return result
-
-
-# The first zero of Bessel's function J1.
-_ZERO = 3.831705970207512
-# J0 at that zero.
-_J0 = -0.402759395702553
-# The number of points of the integral for J1, exact to round-off up to its first zero.
-_POINTS = 32
 
 
 def _lamb_dipole(

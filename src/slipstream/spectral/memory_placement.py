@@ -1,4 +1,4 @@
-"""Where the fields of a simulation are: on a device, or on the host."""
+"""Where the fields of a simulation are: in the memory of the device, or of the host."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fields_written_together(problem: SpectralProblem) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where fields are: on a device, or on the host, streaming through devices."""
+    """Where fields are: in device memory, or in host memory, from which they stream."""
 
     problem: SpectralProblem
     comm: Comm
@@ -105,7 +105,7 @@ class Placement:
         return transport
 
     def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
-        """Return a function for `SpectralStep` that makes the passes of a step."""
+        """Return a function with which `SpectralStep` makes its passes."""
         tiles = self.tiles
         if tiles is None:
             return None
@@ -217,12 +217,12 @@ class Placement:
         return {"columns": Fact(stay, of=all_ky, bus=bus, tiles=streamed.tiles)}
 
     def _crossings(self, resident: int = 0, tiles: int | None = None) -> tuple[float, float]:
-        """Return the bytes in and out over the bus in a step, if `resident` ky stay."""
+        """Return the bytes in and out over the bus per step, if `resident` ky stay."""
         update = self.streaming.update if self.streaming else "device"
         return crossings(self.problem, update, resident, tiles)
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
-        """Run a step; if the fields are on the host, wait until they are up to date."""
+        """Run `step`; if the fields are on the host, wait until they are up to date."""
         if self.tiles is None:
             step.run(profile)
         else:

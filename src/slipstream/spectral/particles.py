@@ -6,7 +6,7 @@ transformed before the step (`interpolation.py`). One kernel interpolates and mo
 These are nodes of the recorded step, as those of the flow are.
 
 A rank has the particles between its points. They may leave these for as long as the halo suffices;
-then all that are outside go to the ranks that have their places (`particle_state.py`). Each
+then all that are outside go to the ranks that have their places. Each
 particle is computed alone, so their order in memory changes no bit. Positions are in double
 precision and not taken back into the periodic box.
 """
@@ -39,6 +39,12 @@ from slipstream.spectral.spectral_problem import SpectralProblem, velocity_of
 
 # Bytes that a rank sends in one round: messages of MPI count them in 32 bits.
 _MOST_BYTES = 1 << 28
+# How many cells a block has along each axis, in whose order particles are sorted for the cache.
+_BLOCK = 4
+# Particles whose first places are drawn together.
+_DRAWN_TOGETHER = 1 << 16
+# Steps after which particles are put into the order of blocks of cells, for the cache.
+_SORT_INTERVAL = 32
 
 
 class ParticleRanks:
@@ -115,12 +121,6 @@ class ParticleRanks:
                 own = order[low:high]
                 parts[rank] = identity[own], np.ascontiguousarray(values[:, own])
         return parts
-
-
-# How many cells a block has along each axis, in whose order particles are sorted for the cache.
-_BLOCK = 4
-# Particles whose first places are drawn together.
-_DRAWN_TOGETHER = 1 << 16
 
 
 class ParticleState:
@@ -209,7 +209,7 @@ def _spread(numbers: Any) -> Any:
 def step_numbers(
     step: float, before: float | None, response_time: float | None
 ) -> tuple[float, float, float, float, float, float]:
-    """Return the factors of velocity, driving velocity and the earlier driving velocity in a step.
+    """Return a step's factors of velocity, driving velocity and earlier driving velocity.
 
     The first three are for the position, the others for the velocity. The driving velocity N is
     linear in time: N + (t / before) (N - N'), and dv/dt = (N - v) / response_time is exact.
@@ -262,10 +262,6 @@ def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray
     directions *= (settings.separation or 0.0) / np.linalg.norm(directions, axis=0)
     both = np.stack([places, places + directions], axis=2).reshape(3, -1)
     return both[:, low - 2 * first : high - 2 * first]
-
-
-# Steps after which particles are put into the order of blocks of cells, for the cache.
-_SORT_INTERVAL = 32
 
 
 def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> None:
@@ -331,10 +327,6 @@ class Particles:
                 flow.stored_points, flow.with_points = interpolant.points, record
             else:
                 flow.before.append(record)
-
-    @property
-    def _lengths(self) -> np.ndarray:
-        return np.array(self._flow.problem.lengths[::-1])
 
     @property
     def _spare(self) -> float:
@@ -482,7 +474,8 @@ class Particles:
         """Place particles as the case says; the step is to be recorded after that."""
         for swarm in self.sets if sets is None else sets:
             low, high = self._range(swarm)
-            self._set_places(swarm, first_places(swarm.settings, low, high, self._lengths))
+            lengths = np.array(self._flow.problem.lengths[::-1])
+            self._set_places(swarm, first_places(swarm.settings, low, high, lengths))
 
     def set_places(self, swarm: ParticleState, places: np.ndarray) -> bool:
         """Start particles at positions, with the fluid's velocity; return whether to record."""

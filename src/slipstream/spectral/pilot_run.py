@@ -178,7 +178,7 @@ def expected_dissipation(simulation: SpectralSimulation, pilot: Pilot | None) ->
         return simulation.given_injection, "what forcing.injection puts in"
     now = simulation.diagnostics().get("enstrophy", 0.0) * 2 * (viscosity or 0.0)
     if pilot is None or not pilot.dissipations:
-        return now, "that of the initial state"
+        return now, "as in the initial state"
     if forcing and pilot.time > pilot.start:
         late = pilot.injections[len(pilot.injections) // 2 :]
         return max(now, float(np.mean(late))), f"the power of the forcing in {pilot.text}"

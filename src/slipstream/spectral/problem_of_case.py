@@ -31,7 +31,7 @@ from slipstream.spectral.staged_forces import held_shells
 
 # Blocks of slabs, of one field, that a network takes well, by kind of device.
 _LARGE = {"gpu": 1 << 20, "cpu": 1 << 15}
-# The fewest ranks, and ranks of a node, with which pencils are faster.
+# The fewest ranks, and ranks per node, with which pencils are faster.
 _RANKS = {"gpu": 32, "cpu": 64}
 _RANKS_OF_NODE = {"gpu": 4, "cpu": 32}
 
@@ -65,7 +65,7 @@ def with_decomposition(case: SpectralCase, rank: RankPlace, processor: str) -> S
 
 @dataclass(frozen=True)
 class StatedProblem:
-    """The problem of a rank, its fields, and their forces: the case's, and sources of the model."""
+    """The problem as one rank sees it, its fields, and the forces: the case's and the model's."""
 
     problem: SpectralProblem
     fields: list[FieldParts]

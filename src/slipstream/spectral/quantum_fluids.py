@@ -20,6 +20,10 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 _COMPONENTS = ["psi_real", "psi_imaginary"]
 _PARAMETERS = {"sound_speed", "healing_length"}
+# The number of straight pieces of a curve.
+_PIECES = 96
+# A direction that differs from every line between two points of a grid.
+_AXIS = (0.6180339887, 0.4142135624, math.sqrt(1 - 0.6180339887**2 - 0.4142135624**2))
 
 
 def is_quantum_fluid(problem: SpectralProblem) -> bool:
@@ -161,10 +165,6 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[Any, Any, Any]]] = {
         0.4 * np.sin(5 * a),
     ),
 }
-# The number of straight pieces of a curve.
-_PIECES = 96
-# A direction that differs from every line between two points of a grid.
-_AXIS = (0.6180339887, 0.4142135624, math.sqrt(1 - 0.6180339887**2 - 0.4142135624**2))
 
 
 def vortex_line(

@@ -91,7 +91,8 @@ def _random_plane(
     basis = Basis.of(waves, kz, ky, kx)
     seed, first_number = draw
     phases = [2 * np.pi * basis.uniform(seed, first_number + i) for i in range(3)]
-    # Both have the same energy on average, together that of the mode: |c1|^2 + |c2|^2 = 2 E.
+    # Both have the same energy on average, and together the energy of the mode:
+    # |c1|^2 + |c2|^2 = 2 E.
     share = 0.0 if waves.normal is not None else phases[2]
     c1 = np.sqrt(2) * np.cos(share) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
@@ -104,7 +105,7 @@ class Basis:
     """Two unit vectors normal to each wavevector, and random numbers for each wavevector.
 
     Both are the same for -k, and the second is k x first / |k|: ``first + i second`` is the wave of
-    the largest helicity, and ``first - i second`` that of the least.
+    the largest helicity, and ``first - i second`` the wave of the least.
     """
 
     first: np.ndarray
@@ -168,7 +169,7 @@ class Basis:
     ) -> np.ndarray:
         """Return the even part (sign 1) or the odd part (-1) of these modes (field, ...).
 
-        Those that are their own images become what has the parity, with the same strength, or, if
+        Modes that are their own images become modes of that parity, with the same strength, or, if
         not `exact`, the same mean square.
         """
         sign = np.array(signs).reshape(-1, *[1] * self.flipped.ndim)

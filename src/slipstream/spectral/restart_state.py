@@ -17,6 +17,10 @@ from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
 # The bytes of planes in memory besides the result: with fewer, planes are read more often.
 _MOST_BYTES = 1 << 30
+# The number of planes of modes that are read together to sum dropped variance.
+_PLANES_AT_A_TIME = 16
+# The bytes of a state that are read together.
+_PIECE = 256 << 20
 
 
 def is_other_resolution(shape: Sequence[int], grid: Sequence[int]) -> bool:
@@ -72,12 +76,6 @@ def _along(values: np.ndarray, axis: int, points: int) -> np.ndarray:
     modes = np.fft.rfft(values, axis=axis).take(range(most + 1), axis=axis)
     found: np.ndarray = np.fft.irfft(modes, points, axis=axis) * (points / stored)
     return found
-
-
-# The number of planes of modes that are read together to sum dropped variance.
-_PLANES_AT_A_TIME = 16
-# The bytes of a state that are read together.
-_PIECE = 256 << 20
 
 
 def read_state(

@@ -211,7 +211,7 @@ class SpectralStep:
         return graph
 
     def record_parts(self) -> list[StepGraph]:
-        """Return the graphs of the substages of a step, between which the stage may be changed."""
+        """Return the graphs of all substages, between which the stage may be changed."""
         graphs = []
         for substage in range(self.problem.method.substages):
             graph = StepGraph(self.passes.devices[0]) if substage else self._begun()
@@ -231,7 +231,7 @@ class SpectralStep:
         return graph
 
     def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:
-        """Record a substage, beginning with the planes."""
+        """Record substage number `substage`, beginning with the planes."""
         method, model, passes = self.problem.method, self.problem.model, self.passes
         last = substage + 1 == method.substages
         is_scaled = bool(self.problem.held)
@@ -395,7 +395,7 @@ class SpectralStep:
             self._copy(tables.device, tables.held, factors.astype(self.problem.real_dtype))
 
     def _propagators_of(self, substage: int) -> dict[str, Any]:
-        """Return the indices of the propagators of a substage; -1 for none."""
+        """Return the indices of the propagators that a substage applies; -1 for none."""
         propagators = self.problem.method.propagators(substage)
         index_of: dict[Any, int] = {
             one: number for number, one in enumerate(self.problem.propagators)
@@ -499,7 +499,7 @@ class SpectralStep:
         )
 
     def run_over_rows(self, kernel: Kernel, *arrays: Array, last: Sequence[Any] = ()) -> None:
-        """Run a kernel over all rows of a field, on the device of the fields."""
+        """Run a kernel over all rows of modes, on the device of the fields."""
         nz, ny, row = self.problem.geometry.stored_shape
         nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:

@@ -1,11 +1,11 @@
 """The frame of a shearing box, which a mean flow S y along x tilts: there all fields are periodic.
 
-The wavenumber along y of a mode is that of its label less the tilt times kx, and the tilt grows at
-the rate S. After Lx/Ly the frame fits the box again, and its modes are those of an upright frame
-with other labels (Rogallo, NASA TM 81315 (1981)). Labels are changed at half of that, so that the
-tilt stays between -1/2 and 1/2 of it. Modes for whose labels the grid has no place are dropped, and
-modes that had no place before begin at 0. Products are computed at the points of the frame, so they
-are dealiased as in any box.
+The wavenumber along y of a mode is the wavenumber of its label less the tilt times kx, and the tilt
+grows at the rate S. When the tilt reaches Lx/Ly, the frame fits the box again, and its modes are
+the modes of an upright frame with other labels (Rogallo, NASA TM 81315 (1981)). Labels change at
+half of that tilt, so that the tilt stays between -1/2 and 1/2 of Lx/Ly. Modes whose labels lie
+outside of the grid are dropped, and modes whose labels were outside before begin at 0. Products are
+computed at the points of the frame, so they are dealiased as in any box.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ def _period(problem: SpectralProblem) -> float:
 
 
 def periods_after(flow: SpectralStep, step: float) -> int:
-    """Return the number of periods by which new labels reduce the tilt after a step."""
+    """Return by how many periods new labels reduce the tilt at the end of the step."""
     tilt = flow.tilt + flow.problem.shear * step
     return math.floor(tilt / _period(flow.problem) + 0.5)
 
 
 def advance_frame(flow: SpectralStep, step: float, comm: Comm) -> None:
-    """Tilt the frame by the shear, at the end of a step. Collective."""
+    """Tilt the frame by the shear over the step that has ended. Collective."""
     periods = periods_after(flow, step)
     if periods:
         _relabel(flow, periods, comm)

@@ -47,7 +47,7 @@ def _drives(rate: sympy.Expr) -> bool:
 
 @dataclass(frozen=True)
 class HeldShells:
-    """Shells of wavenumbers of a field, from `low` to `high`, that keep their energy."""
+    """A field's shells of wavenumbers, from `low` to `high`, that keep their energy."""
 
     first: int  # the field's components
     size: int
@@ -293,7 +293,7 @@ class SpectralProblem:
 
     @cached_property
     def propagators(self) -> tuple[Propagator, ...]:
-        """The functions of the linear terms in a step, if it integrates them exactly."""
+        """The functions of the linear terms that steps apply, if they integrate them exactly."""
         substages = range(self.method.substages) if self.propagates else ()
         every = [one for s in substages for one in self.method.propagators(s).all]
         return tuple(dict.fromkeys(every))

@@ -121,7 +121,7 @@ class SpectralSimulation(Simulation):
         self._forces, self._sources = stated.forces, stated.sources
         budgets = ["", *budgets_of(self.problem.model)]
         needed = {f"{prefix}residual" for prefix in budgets[1:]}
-        if self.problem.held:  # the power of forces of constant energy is known after a step
+        if self.problem.held:  # the power of forces of constant energy is known after the step
             needed |= {f"{prefix}injection" for prefix in budgets}
         self.needs_earlier = self.needs_earlier | needed
         self.bodies: Bodies | None = None
@@ -680,15 +680,11 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.restore(kept["fields"])
         self._recall_all(kept["remembered"])
-        if self._particles is not None:
-            self._restore_particles(kept["particles"])
+        if self._particles is not None and self._particles.restore(kept["particles"]):
+            self._record()
         if self.bodies is not None:
             self.bodies.restore(kept["bodies"])
         self._follow()
-
-    def _restore_particles(self, kept: Sequence[Any]) -> None:
-        if self.particles.restore(kept):
-            self._record()
 
     @property
     def particles(self) -> Particles:

@@ -21,6 +21,8 @@ from slipstream.spectral.spectrum import keep_sphere
 
 # Forces of several tables with the same seed are independent.
 _SEEDS_OF_A_TABLE = 1 << 32
+# The number of modes handled together, if a force acts on all of them.
+_MODES_AT_ONCE = 1 << 18
 
 
 class RandomForce:
@@ -144,7 +146,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
 
     Its update by a step is exact: with r = exp(-step / correlation time), a coefficient becomes r
     times itself, plus sqrt(1 - r^2) times a normally distributed number (Eswaran and
-    Pope, Comput. Fluids 16, 257, 1988). The force is constant during a step.
+    Pope, Comput. Fluids 16, 257, 1988). The force is constant within steps.
     """
 
     def __init__(
@@ -219,10 +221,6 @@ class OrnsteinUhlenbeckForce(RandomForce):
         """Restore what `kept` returned, perhaps from another force with as many modes."""
         if np.shape(kept["now"]) == np.shape(self.now):
             self.now, self.before = kept["now"], kept["before"]
-
-
-# The number of modes handled together, if a force acts on all of them.
-_MODES_AT_ONCE = 1 << 18
 
 
 class Band:
@@ -305,7 +303,7 @@ class Part:
 
 
 def shell_numbers(flow: SpectralStep, kz: Any, ky: Any, kx: Any) -> np.ndarray:
-    """Return the shells of modes, computed as in the kernel of a substage."""
+    """Return the shells of modes, computed as in the kernel of substages."""
     real = flow.problem.real_dtype
     x, y, z = (np.asarray(k).astype(real).astype(float) for k in (kx, ky, kz))
     found: np.ndarray = (np.sqrt(x * x + y * y + z * z) / flow.wavenumbers.unit + 0.5).astype(int)

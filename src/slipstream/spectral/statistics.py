@@ -55,6 +55,13 @@ if TYPE_CHECKING:
 
 # Expressions that are evaluated together.
 _MOST = 9
+# The highest order of structure functions.
+ORDERS = 6
+# Bins per root mean square.
+_BINS_TO_ONE = 10
+# The distance of the last bin on either side, in root mean squares.
+_FARTHEST = 10
+_BINS = 2 * _BINS_TO_ONE * _FARTHEST
 
 
 class JointDensity:
@@ -192,22 +199,13 @@ class JointDensity:
         return {name: whole_field(name, text, values, axes) for (name, text), values in named}
 
 
-# The highest order of structure functions.
-ORDERS = 6
-# Bins per root mean square.
-_BINS_TO_ONE = 10
-# The distance of the last bin on either side, in root mean squares.
-_FARTHEST = 10
-_BINS = 2 * _BINS_TO_ONE * _FARTHEST
-
-
 # -- of modes --------------------------------------------------------------------------------------
 
 
 def nonlinear_term(flow: SpectralStep) -> Array:
     """Return the rate of every mode due to products, in the memory of the stage. Collective.
 
-    Where substages shift the grid, it is the mean over both grids: without aliases, as in a step.
+    Where substages shift the grid, it is the mean over both grids: without aliases, as in the step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
     for is_shifted in grids:
