@@ -212,6 +212,47 @@ def _check_mask(voxels: Any, box: Box) -> None:
         )
 
 
+def _check_pores(connectivity: Connectivity) -> None:
+    if not connectivity.pores:
+        raise InputError(
+            "the image has no pore voxel; say which value is pore (pore = ...), "
+            "or crop another part"
+        )
+
+
+def no_path_text(connectivity: Connectivity, axes: Sequence[int]) -> str:
+    """Return along which axes nothing can flow, and what helps; "" if a path leads along all."""
+    closed = [AXES[axis] for axis in axes if not connectivity.percolates[axis]]
+    if not closed:
+        return ""
+    return (
+        f"no path leads through the pores along {' and '.join(closed)}: nothing can flow, so that "
+        "the permeability is 0; if it should not be, check which value is pore, mirror the image or"
+        " add buffer layers if its faces do not match, or choose another axis"
+    )
+
+
+def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
+    """Return a box grown by a voxel along each axis, except where there is a wall."""
+    return Box(
+        tuple(a - (joined or a > 0) for a, joined in zip(box.start, periodic, strict=True)),
+        tuple(
+            b + (joined or b < size)
+            for b, size, joined in zip(box.stop, shape, periodic, strict=True)
+        ),
+    )
+
+
+def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int, list[np.ndarray]]:
+    """Return the other ranks' voxels of the shell, by rank and block by block. Collective."""
+    if comm is None:
+        return {}
+    sent: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
+    for block in plan.sends:
+        sent[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
+    return dict(enumerate(comm.alltoall(sent)))
+
+
 def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], joined: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
@@ -275,6 +316,9 @@ def _plane_of_slabs(
     return redistribute(voxels, read, planes, comm)
 
 
+# -- the width of pores ----------------------------------------------------------------------------
+
+
 def pore_widths(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], periodic: Sequence[bool], comm: Comm
 ) -> tuple[float, float]:
@@ -328,24 +372,7 @@ def _writable(voxels: np.ndarray) -> np.ndarray:
     return np.require(voxels, np.uint8, ["C", "W", "O"])
 
 
-def _check_pores(connectivity: Connectivity) -> None:
-    if not connectivity.pores:
-        raise InputError(
-            "the image has no pore voxel; say which value is pore (pore = ...), "
-            "or crop another part"
-        )
-
-
-def no_path_text(connectivity: Connectivity, axes: Sequence[int]) -> str:
-    """Return along which axes nothing can flow, and what helps; "" if a path leads along all."""
-    closed = [AXES[axis] for axis in axes if not connectivity.percolates[axis]]
-    if not closed:
-        return ""
-    return (
-        f"no path leads through the pores along {' and '.join(closed)}: nothing can flow, so that "
-        "the permeability is 0; if it should not be, check which value is pore, mirror the image or"
-        " add buffer layers if its faces do not match, or choose another axis"
-    )
+# -- how ranks divide pores ------------------------------------------------------------------------
 
 
 def _cartesian(
@@ -408,6 +435,9 @@ def divided_pores(voxels: np.ndarray, partition: str, ranks: int) -> list[Box]:
     return PARTITIONS[partition](voxels, box, voxels.shape, ranks, None) if ranks > 1 else [box]
 
 
+# -- links between ranks ---------------------------------------------------------------------------
+
+
 def crossing_links(
     read: Callable[[Box], np.ndarray],
     boxes: Sequence[Box],
@@ -455,27 +485,6 @@ class _Faces:
         if face not in self._known:
             self._known[face] = self._read(face)
         return self._known[face]
-
-
-def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
-    """Return a box grown by a voxel along each axis, except where there is a wall."""
-    return Box(
-        tuple(a - (joined or a > 0) for a, joined in zip(box.start, periodic, strict=True)),
-        tuple(
-            b + (joined or b < size)
-            for b, size, joined in zip(box.stop, shape, periodic, strict=True)
-        ),
-    )
-
-
-def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int, list[np.ndarray]]:
-    """Return the other ranks' voxels of the shell, by rank and block by block. Collective."""
-    if comm is None:
-        return {}
-    sent: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
-    for block in plan.sends:
-        sent[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
-    return dict(enumerate(comm.alltoall(sent)))
 
 
 def _crossing(

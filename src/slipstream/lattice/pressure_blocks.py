@@ -199,6 +199,12 @@ class PressureBlocks:
             self._flow.device.run(self._kernel(name).bind(launch, *arguments, *size))
 
 
+def _table(size: int, edge: int) -> np.ndarray:
+    """Return in which block each place along an axis is, and those before and behind it."""
+    places = np.arange(size) // edge
+    return np.concatenate([places[-1:], places, places[:1]])
+
+
 @dataclass(frozen=True)
 class _Grid:
     """A grid of blocks: their conductances, the sources, and the resulting pressure."""
@@ -396,12 +402,6 @@ def _kernel(device: Device, velocity_set: VelocitySet, name: str) -> Kernel:
     """Return the kernel for all storages, since none reads populations."""
     constants = {**PLAIN_CONSTANTS, **velocity_set.constants}
     return device.kernel("pressure_blocks.hpp", name, **constants)
-
-
-def _table(size: int, edge: int) -> np.ndarray:
-    """Return in which block each place along an axis is, and those before and behind it."""
-    places = np.arange(size) // edge
-    return np.concatenate([places[-1:], places, places[:1]])
 
 
 def places_of_sites(flow: PoreFlow) -> Array:

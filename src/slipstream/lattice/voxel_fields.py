@@ -21,6 +21,44 @@ from slipstream.lattice.velocity_set import SEGMENT, Storage
 
 # Bytes of fields in one copy from the device.
 BYTES_AT_ONCE = 1 << 28
+# The columns of a run's series and of its results, with their labels.
+LABELS = {
+    "step": "number of time steps done",
+    "time": "time (time steps)",
+    "step_size": "number of time steps that are done together",
+    "permeability_lattice": "permeability along the flow (squares of voxels)",
+    "permeability": "permeability along the flow (m^2; squares of voxels if image.voxel_size is 1)",
+    "permeability_millidarcy": "permeability along the flow (mD)",
+    "velocity_x": "superficial velocity along x, mean over all voxels (voxels per step)",
+    "velocity_y": "superficial velocity along y, mean over all voxels (voxels per step)",
+    "velocity_z": "superficial velocity along z, mean over all voxels (voxels per step)",
+    "mach": "largest Mach number",
+    "mass": "mean deviation of the density from that at rest, relative to it",
+    **{
+        f"permeability_{row}{column}": f"permeability tensor, flow along {row} by a force along"
+        f" {column} (m^2; squares of voxels if image.voxel_size is 1); 0 until it is known"
+        for row in "xyz"
+        for column in "xyz"
+    },
+    "darcy_velocity": "superficial velocity along the flow (m/s)",
+    "reynolds": "Darcy velocity times the root of the permeability over the kinematic viscosity",
+    "wall_force": "drag on all walls along the flow (lattice units)",
+    "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
+    "residual": "estimated relative distance of the permeability from its steady value, as of the"
+    " last look; 1 as long as nothing can be said",
+}
+# Their indices in PoreFlow.fields().
+_VELOCITIES = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}
+_DENSITY = 3
+# The fields of a flow, with their long names.
+FIELDS = {
+    "velocity": "velocity along x, y and z",
+    **{name: f"velocity along {name[-1]}" for name in _VELOCITIES},
+    "speed": "magnitude of the velocity",
+    "density": "density",
+    "pressure": "pressure, a third of the density",
+    "pore": "1 in pores, 0 in solid",
+}
 
 
 class HasFields(Protocol):
@@ -96,45 +134,6 @@ def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, 
     step = max(1, BYTES_AT_ONCE // max(1, plane))
     for low in range(0, shape[0] if plane else 0, step):
         yield low, min(low + step, shape[0])
-
-
-LABELS = {
-    "step": "number of time steps done",
-    "time": "time (time steps)",
-    "step_size": "number of time steps that are done together",
-    "permeability_lattice": "permeability along the flow (squares of voxels)",
-    "permeability": "permeability along the flow (m^2; squares of voxels if image.voxel_size is 1)",
-    "permeability_millidarcy": "permeability along the flow (mD)",
-    "velocity_x": "superficial velocity along x, mean over all voxels (voxels per step)",
-    "velocity_y": "superficial velocity along y, mean over all voxels (voxels per step)",
-    "velocity_z": "superficial velocity along z, mean over all voxels (voxels per step)",
-    "mach": "largest Mach number",
-    "mass": "mean deviation of the density from that at rest, relative to it",
-    **{
-        f"permeability_{row}{column}": f"permeability tensor, flow along {row} by a force along"
-        f" {column} (m^2; squares of voxels if image.voxel_size is 1); 0 until it is known"
-        for row in "xyz"
-        for column in "xyz"
-    },
-    "darcy_velocity": "superficial velocity along the flow (m/s)",
-    "reynolds": "Darcy velocity times the root of the permeability over the kinematic viscosity",
-    "wall_force": "drag on all walls along the flow (lattice units)",
-    "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
-    "residual": "estimated relative distance of the permeability from its steady value, as of the"
-    " last look; 1 as long as nothing can be said",
-}
-# Their indices in PoreFlow.fields().
-_VELOCITIES = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}
-_DENSITY = 3
-# The fields of a flow, with their long names.
-FIELDS = {
-    "velocity": "velocity along x, y and z",
-    **{name: f"velocity along {name[-1]}" for name in _VELOCITIES},
-    "speed": "magnitude of the velocity",
-    "density": "density",
-    "pressure": "pressure, a third of the density",
-    "pore": "1 in pores, 0 in solid",
-}
 
 
 def describe_field(name: str, in_si: bool) -> tuple[str, str]:

@@ -223,7 +223,7 @@ class Bodies:
         self, bodies: Sequence[Body], forces: Sequence[Forcing], flow: SpectralStep, comm: Comm
     ) -> None:
         self._flow, self._comm = flow, comm
-        flow.after = [self.record]
+        flow.after.append(self.record)
         problem, device = flow.problem, flow.device
         self._bodies = bodies
         self._fields, self._taken = _fields_of(bodies, problem)

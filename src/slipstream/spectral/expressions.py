@@ -62,6 +62,9 @@ _ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
 Part: TypeAlias = Quantity | sympy.Expr
 
 
+# -- quantities derived from fields ----------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Derived:
     """A quantity that follows from the fields of a model."""
@@ -289,6 +292,9 @@ def _components(name: str, whole: Derived) -> dict[str, Derived]:
         )
         for number, component in enumerate(component_names(name, whole.rank))
     }
+
+
+# -- expressions in text ---------------------------------------------------------------------------
 
 
 # Operators, by their accepted numbers of arguments.

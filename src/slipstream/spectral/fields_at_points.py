@@ -183,6 +183,22 @@ def set_values(
     return warnings
 
 
+def _lost_modes(
+    flow: SpectralStep, local_sums: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
+) -> list[str]:
+    """Return warnings of the share of values, with these sums, that dealiasing discards."""
+    warnings, points = [], math.prod(flow.problem.geometry.shape)
+    sums, squares = sum_over_ranks(comm, local_sums).T / points
+    unknowns = flow.problem.model.unknowns[first:]
+    for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
+        whole = square - mean**2
+        # A loss below the rounding of the mean is none.
+        share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
+        what = f"{key}: {value} has modes that numerics.dealiasing discards"
+        warnings += judge_loss(share, what, "use more points")
+    return warnings
+
+
 class PointWriter:
     """Sets spectral fields to the transforms of values at points, recorded once. Collective."""
 
@@ -423,22 +439,6 @@ def sum_over_points(
         for part in parts:
             total += device.to_host(part)
     return sum_over_ranks(comm, total)
-
-
-def _lost_modes(
-    flow: SpectralStep, local_sums: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
-) -> list[str]:
-    """Return warnings of the share of values, with these sums, that dealiasing discards."""
-    warnings, points = [], math.prod(flow.problem.geometry.shape)
-    sums, squares = sum_over_ranks(comm, local_sums).T / points
-    unknowns = flow.problem.model.unknowns[first:]
-    for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
-        whole = square - mean**2
-        # A loss below the rounding of the mean is none.
-        share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
-        what = f"{key}: {value} has modes that numerics.dealiasing discards"
-        warnings += judge_loss(share, what, "use more points")
-    return warnings
 
 
 def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:

@@ -55,6 +55,9 @@ A_TIME = 0.37
 _MOST_POINTS = 1 << 16
 
 
+# -- functions of Python programs ------------------------------------------------------------------
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function in cases, which is valid in this process only."""
     for name, known in _GIVEN.items():
@@ -125,6 +128,9 @@ class GivenFunction:
             return value
 
         return values
+
+
+# -- formulas --------------------------------------------------------------------------------------
 
 
 class Refused(Exception):
@@ -323,6 +329,9 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
         return array_function((*COORDINATES, TIME), expression, functions)
 
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
+
+
+# -- checks of formulas in a box -------------------------------------------------------------------
 
 
 def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:

@@ -60,6 +60,9 @@ _J0 = -0.402759395702553
 _POINTS = 32
 
 
+# -- fields from files -----------------------------------------------------------------------------
+
+
 def read_points(
     path: str, time: int | None, problem: SpectralProblem, comm: Comm
 ) -> tuple[np.ndarray, list[str]]:
@@ -219,6 +222,9 @@ class _Member:
         return np.frombuffer(content, self.dtype).reshape(high - low, *self.shape[-2:])
 
 
+# -- waves of the linear part ----------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Wave:
     """A plane wave."""
@@ -246,6 +252,36 @@ def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list
         waves += [Wave(frequency, mode) for mode in _standard(modes[:, same])]
         left &= ~same
     return sorted(waves, key=lambda wave: -wave.frequency)
+
+
+def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return the matrix that gives the rate of change of a mode."""
+    if is_quantum_fluid(problem):
+        # For psi = 1 + a + i b: the linear part of the product.
+        (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
+        return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
+    return LinearOperator(problem).matrix(k)
+
+
+def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return an orthonormal basis of the solenoidal states, as columns."""
+    sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
+    return columns[:, sizes > 0.5]
+
+
+def _standard(modes: np.ndarray) -> list[np.ndarray]:
+    """Return orthonormal modes that depend only on the space that the given columns span.
+
+    Libraries return arbitrary modes, with arbitrary phases, for equal frequencies.
+    """
+    columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
+    columns = columns[:, sizes > 1e-6]
+    result: list[np.ndarray] = []
+    for column in (columns @ columns.conj().T).T:
+        own = column - sum((np.vdot(other, column) * other for other in result), 0)
+        if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
+            result.append(own / np.linalg.norm(own))
+    return result
 
 
 def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
@@ -310,34 +346,7 @@ def _plane_wave(
     return rest + real * module.cos(phase) - imaginary * module.sin(phase)
 
 
-def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return the matrix that gives the rate of change of a mode."""
-    if is_quantum_fluid(problem):
-        # For psi = 1 + a + i b: the linear part of the product.
-        (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
-        return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
-    return LinearOperator(problem).matrix(k)
-
-
-def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return an orthonormal basis of the solenoidal states, as columns."""
-    sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
-    return columns[:, sizes > 0.5]
-
-
-def _standard(modes: np.ndarray) -> list[np.ndarray]:
-    """Return orthonormal modes that depend only on the space that the given columns span.
-
-    Libraries return arbitrary modes, with arbitrary phases, for equal frequencies.
-    """
-    columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
-    columns = columns[:, sizes > 1e-6]
-    result: list[np.ndarray] = []
-    for column in (columns @ columns.conj().T).T:
-        own = column - sum((np.vdot(other, column) * other for other in result), 0)
-        if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
-            result.append(own / np.linalg.norm(own))
-    return result
+# -- flows by name ---------------------------------------------------------------------------------
 
 
 def _lamb_dipole(
@@ -629,6 +638,9 @@ def _expressions(
             check_mirrored(expression, problem, field.first + place, f"{key}.{name}")
             result[field.components[place]] = expression, f"{key}.{name}"
     return result
+
+
+# -- scalars ---------------------------------------------------------------------------------------
 
 
 class InitialScalars:

@@ -47,6 +47,9 @@ _DRAWN_TOGETHER = 1 << 16
 _SORT_INTERVAL = 32
 
 
+# -- particles of one rank, and of all -------------------------------------------------------------
+
+
 class ParticleRanks:
     """Who has which places, and which identities."""
 
@@ -206,6 +209,9 @@ def _spread(numbers: Any) -> Any:
     return numbers
 
 
+# -- numbers of a step, and first places -----------------------------------------------------------
+
+
 def step_numbers(
     step: float, before: float | None, response_time: float | None
 ) -> tuple[float, float, float, float, float, float]:
@@ -262,6 +268,9 @@ def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray
     directions *= (settings.separation or 0.0) / np.linalg.norm(directions, axis=0)
     both = np.stack([places, places + directions], axis=2).reshape(3, -1)
     return both[:, low - 2 * first : high - 2 * first]
+
+
+# -- particles in a simulation ---------------------------------------------------------------------
 
 
 def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> None:

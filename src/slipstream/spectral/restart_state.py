@@ -134,6 +134,32 @@ def _pieces(box: Box, itemsize: int) -> Iterator[Box]:
         yield box.with_range(0, low, min(low + step, box.stop[0]))
 
 
+def _common_modes(
+    shape: tuple[int, ...], stored: tuple[int, ...], has_walls: bool
+) -> list[tuple[Box, Box]]:
+    """Return pairs of boxes, in the new and in the stored array, that hold the same modes.
+
+    Along z and y the modes 0..m are at the start and -m..-1 at the end; along x, and between walls,
+    only 0..m exist.
+    """
+    z, y, x = (
+        [((0, min(new, old)), 0)]
+        if axis == 2 or (axis == 0 and has_walls)
+        else [
+            ((0, (min(new, old) + 1) // 2), 0),
+            ((new - (min(new, old) - 1) // 2, new), old - new),
+        ]
+        for axis, (new, old) in enumerate(zip(shape, stored, strict=True))
+    )
+    pairs = []
+    for ranges in ((a, b, c) for a in z for b in y for c in x):
+        start, stop = (tuple(r[0][end] for r in ranges) for end in (0, 1))
+        shifts = [r[1] for r in ranges]
+        theirs = [tuple(int(n) for n in np.add(corner, shifts)) for corner in (start, stop)]
+        pairs.append((Box(start, stop), Box(*theirs)))
+    return pairs
+
+
 def lacking_fields(
     checkpoint: Checkpoint, fields: Sequence[FieldParts], problem: SpectralProblem
 ) -> list[FieldParts]:
@@ -193,32 +219,6 @@ def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> fl
         squares = by_mode.sum(axis=0)
         total += 2 * float(squares.sum()) - float(squares[0])
     return total
-
-
-def _common_modes(
-    shape: tuple[int, ...], stored: tuple[int, ...], has_walls: bool
-) -> list[tuple[Box, Box]]:
-    """Return pairs of boxes, in the new and in the stored array, that hold the same modes.
-
-    Along z and y the modes 0..m are at the start and -m..-1 at the end; along x, and between walls,
-    only 0..m exist.
-    """
-    z, y, x = (
-        [((0, min(new, old)), 0)]
-        if axis == 2 or (axis == 0 and has_walls)
-        else [
-            ((0, (min(new, old) + 1) // 2), 0),
-            ((new - (min(new, old) - 1) // 2, new), old - new),
-        ]
-        for axis, (new, old) in enumerate(zip(shape, stored, strict=True))
-    )
-    pairs = []
-    for ranges in ((a, b, c) for a in z for b in y for c in x):
-        start, stop = (tuple(r[0][end] for r in ranges) for end in (0, 1))
-        shifts = [r[1] for r in ranges]
-        theirs = [tuple(int(n) for n in np.add(corner, shifts)) for corner in (start, stop)]
-        pairs.append((Box(start, stop), Box(*theirs)))
-    return pairs
 
 
 def _common_ranges(count: int, stored: int) -> list[tuple[tuple[int, int], int]]:

@@ -113,7 +113,7 @@ class SpectralStep:
         # Additional nodes of a step: `before` and `after` everything else, when the stage is free,
         # and `with_points` after the first product, which has stored points.
         self.before: list[Callable[[StepGraph], None]] = []
-        self.after: Sequence[Callable[[StepGraph], None]] = ()
+        self.after: list[Callable[[StepGraph], None]] = []
         self.stored_points: Any = None
         self.with_points: Callable[[StepGraph], None] | None = None
         # Evaluations of the state, which are repeated if the equations change.

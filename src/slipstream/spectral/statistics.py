@@ -64,6 +64,9 @@ _FARTHEST = 10
 _BINS = 2 * _BINS_TO_ONE * _FARTHEST
 
 
+# -- of chosen scalars -----------------------------------------------------------------------------
+
+
 class JointDensity:
     """The probability density of one or two scalars, and conditional `means` of others."""
 
