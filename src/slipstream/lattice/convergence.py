@@ -221,7 +221,7 @@ class IterationError:
     def __init__(self, tolerance: float) -> None:
         self.tolerance = tolerance
         self._values: list[float] = []
-        self._found: list[Extrapolation] = []
+        self._extrapolations: list[Extrapolation] = []
         # Estimates before and after the correction that earlier ones taught.
         self._raw: list[float] = []
         self._errors: list[float] = []
@@ -233,9 +233,9 @@ class IterationError:
     def add(self, value: float, extrapolation: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
         judged = max(_JUDGED, len(self._values) // 2)
-        before = list(zip(self._values, self._found, self._raw, strict=True))[-judged:]
+        before = list(zip(self._values, self._extrapolations, self._raw, strict=True))[-judged:]
         self._values.append(value)
-        self._found.append(extrapolation)
+        self._extrapolations.append(extrapolation)
         raw, factor = math.inf, 1.0
         if before and value:
             limits = value, extrapolation.value
@@ -271,7 +271,10 @@ class IterationError:
     def is_stuck(self) -> bool:
         """Whether round-off keeps the quantity from coming nearer."""
         errors = self._errors
-        if len(errors) <= 2 * _STUCK or self._found[-1].norm > self._found[-1].round_off:
+        if (
+            len(errors) <= 2 * _STUCK
+            or self._extrapolations[-1].norm > self._extrapolations[-1].round_off
+        ):
             return False
         return min(errors[-_STUCK:]) > min(errors[:-_STUCK]) / 2
 
@@ -282,7 +285,7 @@ class IterationError:
         return is_most and self._floor > self.tolerance
 
     def looks_left(self) -> float:
-        """Return how many more values it takes until it has converged; infinity if unknown."""
+        """Return the number of values until it has converged; infinity if unknown."""
         if self.converged:
             return 0.0
         errors = [one for one in self._errors[-_JUDGED:] if math.isfinite(one)]

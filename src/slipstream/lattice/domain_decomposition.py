@@ -256,7 +256,7 @@ def _shell(voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Comm) -> dict[int
 def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], joined: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
-    """Return how many pore voxels have solid across the joined faces of each axis. Collective."""
+    """Return the number of pore voxels with solid across the joined faces, by axis. Collective."""
     above = _plane_of_slabs(voxels, shape, 0, comm)
     # Above the last plane comes the first one.
     ends = int(slab.stop[0] == shape[0])
@@ -445,7 +445,7 @@ def crossing_links(
     periodic: Sequence[bool],
     rank: int,
 ) -> dict[int, int]:
-    """Return how many links lead from a rank to each of its imagined neighbours.
+    """Return the number of links from a rank to each of its imagined neighbours.
 
     ``read(box)`` gives the voxels of any box of the image.
     """

@@ -131,7 +131,7 @@ def flow_findings(
 def speed_findings(
     flow: PoreFlow, comm: Comm, sites: int, steps: int, seconds: float, devices: int
 ) -> dict[str, Fact]:
-    """Return how many sites were updated per second. Collective.
+    """Return the number of sites updated per second. Collective.
 
     `seconds` is this rank's time; `sites` and `devices` are those of all ranks.
     """

@@ -65,7 +65,7 @@ def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.nda
 
 
 def face_pores(subdomain: Subdomain) -> np.ndarray:
-    """Return how many of a subdomain's pores lie at the two faces of the domain along each axis."""
+    """Return the number of a subdomain's pores at the two faces of the domain along each axis."""
     inner, box, counts = subdomain.own[1:-1, 1:-1, 1:-1], subdomain.box, np.zeros(3)
     for axis in range(3 if box.size else 0):
         for plane in (0, subdomain.shape[axis] - 1):

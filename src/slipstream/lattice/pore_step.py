@@ -153,7 +153,7 @@ class Sites:
 
 
 def unit_of(device: Device) -> int:
-    """Return how many neighbouring sites a device advances together."""
+    """Return the number of neighbouring sites that a device advances together."""
     return SITES_OF_UNIT["gpu" if device.tiled_transforms() else "cpu"]
 
 

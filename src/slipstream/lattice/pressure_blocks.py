@@ -104,7 +104,7 @@ class PressureBlocks:
         self._sums = device.zeros(self._blocks, np.int64)
         self._rows = math.prod(self._blocks[:2])
         self._largest = device.zeros((self._rows, 1), np.float64)
-        self._found = device.zeros(self._blocks, np.float32)
+        self._block_pressures = device.zeros(self._blocks, np.float32)
         self._grids = None
         if comm is None or comm.rank == 0:
             velocity_set = flow.subdomain.velocity_set
@@ -143,7 +143,7 @@ class PressureBlocks:
         )
         if comm is not None:
             sums = device.array(sum_over_ranks(comm, device.to_host(sums)))
-        pressures, most_found = self._found, 0.0
+        pressures, most_found = self._block_pressures, 0.0
         if self._grids is not None:
             by_block = self._rows, self._blocks[2]
             self._run_rows("largest_sums", sums, self._largest, *by_block)
@@ -152,7 +152,7 @@ class PressureBlocks:
                 self._grids.solve(sums, most_sum)
             factor = most_sum / (scale or 1.0)
             self._run_rows(
-                "take_found", self._grids.found, factor, pressures, self._largest, *by_block
+                "take_found", self._grids.solution, factor, pressures, self._largest, *by_block
             )
             most_found = self._most()
         if comm is not None:
@@ -257,7 +257,7 @@ class PressureGrids:
         self._few = device.array(_inverse(last, velocity_set), np.float32)
         shape = self.grids[0].b.shape
         # The pressure of each block; rows have one more place at either end.
-        self.found, self._along = (device.zeros(shape, np.float32) for _ in range(2))
+        self.solution, self._along = (device.zeros(shape, np.float32) for _ in range(2))
         self._sums = device.zeros((shape[0] * shape[1],), np.float64)
         self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
         self._scalars = device.zeros((_SCALARS,), np.float64)
@@ -277,7 +277,9 @@ class PressureGrids:
         device, b = self._device, self.grids[0].b
         rows, columns = math.prod(sources.shape[:2]), sources.shape[2]
         kernel, launch = self._kernel("give_parts"), RowLaunch(rows, columns + 2)
-        device.run(kernel.bind(launch, sources, largest, b, self.found, self._along, rows, columns))
+        device.run(
+            kernel.bind(launch, sources, largest, b, self.solution, self._along, rows, columns)
+        )
         device.run(device.fill(self._scalars, 0))
         self._squares.run()
         self._squares.synchronize()
@@ -308,7 +310,7 @@ class PressureGrids:
         self._add(graph, "drive_along", (first.couplings, along), (driven,), sizes=shape)
         self._add(graph, "multiply_rows", (along, driven), (self._sums,), sizes=columns)
         self._record_total(graph, _COST)
-        written = self.found, left, self._sums
+        written = self.solution, left, self._sums
         self._add(graph, "step_along", (along, driven, scalars), written, sizes=columns)
         self._record_total(graph, _REST)
 

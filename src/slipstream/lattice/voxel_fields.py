@@ -208,7 +208,7 @@ class VoxelFields:
         yield self._in_slab("pore", self._moved("pore"))
 
     def _moved(self, name: str) -> np.ndarray:
-        return self._move(self._own(name), self._subdomain.boxes, self._slabs)
+        return self._move(self._rank_values(name), self._subdomain.boxes, self._slabs)
 
     def _in_slab(self, name: str, values: np.ndarray) -> Field:
         return self._field(name, values, self._slabs[self._rank].start)
@@ -220,9 +220,9 @@ class VoxelFields:
     def part(self, name: str) -> Field:
         """Return one field in this rank's box, a name of `FIELDS`; does not communicate."""
         if name == "velocity":
-            parts = np.stack([self._own(one) for one in _VELOCITIES])
+            parts = np.stack([self._rank_values(one) for one in _VELOCITIES])
             return self._field(name, parts, (0, *self._subdomain.box.start))
-        return self._field(name, self._own(name), self._subdomain.box.start)
+        return self._field(name, self._rank_values(name), self._subdomain.box.start)
 
     def gathered(self, name: str, root: int) -> Field:
         """Return one whole field on one rank, an empty part of it on the others. Collective."""
@@ -230,7 +230,7 @@ class VoxelFields:
         boxes = self._subdomain.boxes
         targets = [everything if rank == root else nothing for rank in range(len(boxes))]
         names = tuple(_VELOCITIES) if name == "velocity" else (name,)
-        moved = [self._move(self._own(one), boxes, targets) for one in names]
+        moved = [self._move(self._rank_values(one), boxes, targets) for one in names]
         if name == "velocity":
             return self._field(name, np.stack(moved), (0, 0, 0, 0))
         return self._field(name, moved[0], (0, 0, 0))
@@ -265,7 +265,7 @@ class VoxelFields:
         }
         write_arrays(
             path,
-            {name: self._own(name) for name in names},
+            {name: self._rank_values(name) for name in names},
             self._subdomain.boxes,
             self._comm,
             {"voxel_size": self._voxel_size, **units},
@@ -288,7 +288,7 @@ class VoxelFields:
             moved = [self._move(array, sources, targets) for array in values]
             yield low, moved, self._move(self._pores(part), sources, targets)
 
-    def _own(self, name: str) -> np.ndarray:
+    def _rank_values(self, name: str) -> np.ndarray:
         """Return one scalar field in this rank's box."""
         box = self._subdomain.box
         if name == "pore":

@@ -226,7 +226,7 @@ class Bodies:
         flow.after.append(self.record)
         problem, device = flow.problem, flow.device
         self._bodies = bodies
-        self._fields, self._taken = _fields_of(bodies, problem)
+        self._fields, self._set_components = _fields_of(bodies, problem)
         self._vector = velocity_of(problem.model).start - self._fields.start
         self._box = problem.geometry.physical_box
         shape = self._box.shape
@@ -244,7 +244,7 @@ class Bodies:
         self._means = device.zeros((3,), np.float64)
         self._functions: dict[int, Callable[..., Any]] = {}
         self._moving: list[int] = []
-        self._own: np.ndarray | None = None
+        self._measured: np.ndarray | None = None
         self._step, self._is_old, self._warned = math.nan, True, False
         self.warnings: list[str] = []
         self.restate(forces)
@@ -403,7 +403,7 @@ class Bodies:
     def _update(self, state: Array) -> Callable[[ColumnTile], TileUpdate]:
         flow = self._flow
         problem = flow.problem
-        is_set = ["true" if one in self._taken else "false" for one in self._fields]
+        is_set = ["true" if one in self._set_components else "false" for one in self._fields]
         active = ["true" if one < problem.model.active else "false" for one in self._fields]
         spherical = problem.dealiasing.is_spherical
         constants = {
@@ -471,7 +471,7 @@ class Bodies:
         for number in self._moving:
             device.synchronize()
             self._evaluate(number, time + step)
-        self._step, self._own, self._is_old = step, None, False
+        self._step, self._measured, self._is_old = step, None, False
         self._warn_of_layers(step)
 
     def new_warnings(self) -> list[str]:
@@ -531,13 +531,13 @@ class Bodies:
 
     def forget(self) -> None:
         """Forget the last step, since the state has been replaced."""
-        self._is_old, self._own = True, None
+        self._is_old, self._measured = True, None
 
     def kept(self) -> tuple[float, np.ndarray] | None:
         """Return the last step, and what bodies took from this rank's fields in it; else None."""
         if self._is_old:
             return None
-        if self._own is None:
+        if self._measured is None:
             device = self._flow.device
             device.synchronize()
             size = len(self._bodies) * self._parts
@@ -548,14 +548,14 @@ class Bodies:
             waves = self._flow.wavenumbers
             has_mean = all(np.any(axis == 0) for axis in (waves.z, waves.y, waves.x))
             held = device.to_host(self._held) if self.holds and has_mean else np.zeros(3)
-            self._own = np.concatenate([sums, [gain], held])
-        return self._step, self._own
+            self._measured = np.concatenate([sums, [gain], held])
+        return self._step, self._measured
 
     def restore(self, kept: tuple[float, np.ndarray] | None) -> None:
         """Restore what `kept` returned, perhaps in another simulation of the same case."""
         self._is_old = kept is None
         if kept is not None:
-            self._step, self._own = kept
+            self._step, self._measured = kept
 
     def measured(self) -> tuple[dict[str, float], float, float]:
         """Return columns of the last step, and the powers of bodies and of the mean-flow force."""
@@ -597,12 +597,12 @@ class Bodies:
     @property
     def _scalars(self) -> list[int]:
         vector = self._fields.start + self._vector
-        return [one for one in self._taken if not vector <= one < vector + 3]
+        return [one for one in self._set_components if not vector <= one < vector + 3]
 
     def fields(self) -> list[str]:
         """Return the names of fields that bodies set: budgets of single fields would not close."""
         unknowns = self._flow.problem.model.unknowns
-        return list(dict.fromkeys(unknowns[one].field for one in self._taken))
+        return list(dict.fromkeys(unknowns[one].field for one in self._set_components))
 
     def drawn_forces(self) -> list[str]:
         """Return the columns of forces to draw: of the first bodies, along axes with points."""

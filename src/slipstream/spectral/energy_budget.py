@@ -26,7 +26,7 @@ SMALL = {
 _NONE = 0.0
 # A balance: the time, the energy, the loss by damping, and the loss minus the gain.
 Balance = tuple[float, float, float, float]
-# The column of the residual of the whole energy, and its ending for the budget of a field.
+# The column of the residual of the whole energy, and its ending in fields' own budgets.
 _RESIDUALS = "budget_residual", "residual"
 
 

@@ -209,7 +209,7 @@ def _spread(numbers: Any) -> Any:
     return numbers
 
 
-# -- numbers of a step, and first places -----------------------------------------------------------
+# -- numbers of the step, and first places ---------------------------------------------------------
 
 
 def step_numbers(
@@ -455,7 +455,9 @@ class Particles:
             self._spare,
         )
 
-    def _place(self, swarm: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
+    def _store_particles(
+        self, swarm: ParticleState, identity: np.ndarray, state: np.ndarray
+    ) -> bool:
         """Take particles of the host, which go to the ranks that have their places."""
         homes: Any = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3]))
         grows = swarm.fill(*self._ranks.exchange(homes, identity, state), self._spare)
@@ -495,7 +497,7 @@ class Particles:
         low, high = self._range(swarm)
         state = np.zeros((swarm.rows, high - low))
         state[:3] = places
-        grows = self._place(swarm, np.arange(low, high), state)
+        grows = self._store_particles(swarm, np.arange(low, high), state)
         swarm.last_step = None
         self.take_velocities([swarm])
         return largest(self._comm, int(grows)) > 0
@@ -538,7 +540,7 @@ class Particles:
 
             state, last = on_every_rank(self._comm, stored)
             low, high = self._range(swarm)
-            self._place(swarm, np.arange(low, high), state)
+            self._store_particles(swarm, np.arange(low, high), state)
             swarm.last_step = last if last > 0 else None
         return warnings
 

@@ -137,7 +137,7 @@ def _period(problem: SpectralProblem) -> float:
 
 
 def periods_after(flow: SpectralStep, step: float) -> int:
-    """Return by how many periods new labels reduce the tilt at the end of the step."""
+    """Return the number of periods by which new labels reduce the tilt when the step ends."""
     tilt = flow.tilt + flow.problem.shear * step
     return math.floor(tilt / _period(flow.problem) + 0.5)
 

@@ -115,7 +115,7 @@ class SpectralSimulation(Simulation):
         of_node = RankPlace.of(comm).ranks_of_node
         if comm is not None:  # nodes may have different numbers of ranks: take the first
             of_node = comm.bcast(of_node, root=0)
-        self._place = RankPlace(self.rank, self.ranks, of_node)
+        self._rank_place = RankPlace(self.rank, self.ranks, of_node)
         stated = self._stated(case, device)
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
@@ -161,7 +161,7 @@ class SpectralSimulation(Simulation):
     def _stated(self, case: SpectralCase, device: Device) -> StatedProblem:
         """Return this rank's problem for a case."""
         row = row_bytes(case.run, device)
-        divided = with_decomposition(case, self._place, device.processor)
+        divided = with_decomposition(case, self._rank_place, device.processor)
         return problem_of_case(divided, self.rank, self.ranks, row)
 
     # -- before the run ----------------------------------------------------------------------
