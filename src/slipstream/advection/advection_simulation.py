@@ -194,19 +194,19 @@ class AdvectionSimulation(Simulation):
 
     def _advance(self, step_size: float, profile: bool) -> Timeline | None:
         """Take one time step, of its fixed size."""
-        self._taken = self.solver.due + 1
+        self._timed_steps = self.solver.due + 1
         self.solver.advance(profile=profile, complete=profile)
         self._set_time(self.solver.steps)
         return self.solver.timeline(forget=True) if profile else None
 
     def _busy_seconds(self, timeline: Timeline) -> dict[str, float]:
-        """Return the seconds of work of each category in a step, on all devices."""
+        """Return the seconds of work per step in each category, summed over devices."""
         result = {}
         for category in CATEGORIES:
             alone = Timeline()
             alone.entries = [entry for entry in timeline.entries if entry.category == category]
             if alone.entries:
-                result[category] = alone.exposed(category) / self._taken
+                result[category] = alone.exposed(category) / self._timed_steps
         return result
 
     # -- results -----------------------------------------------------------------------------

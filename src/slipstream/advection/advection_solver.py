@@ -59,11 +59,11 @@ class AdvectionProblem:
 
     @cached_property
     def boxes(self) -> Sequence[Box]:
-        """The points of each rank."""
+        """The boxes of points that ranks advance, by rank."""
         return grid_boxes(self.shape, self.grid)
 
     def allocate(self, rank: int, make_transport: Callable[[str, Any], Transport | None]) -> Points:
-        """Allocate the points of a rank. Collective if `make_transport` is."""
+        """Return newly allocated points of `rank`. Collective if `make_transport` is."""
         steps = self.steps_per_pass
         halo = tuple(steps if ranks > 1 else 0 for ranks in self.grid)
         placed = [
@@ -112,7 +112,7 @@ class AdvectionProblem:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a rank, on one device or on two, and the exchange of their halos."""
+    """The points that one rank advances, on one or two devices, and the exchange of their halos."""
 
     strategy: Strategy
     regions: Mapping[str, DeviceRegion]

@@ -1,4 +1,4 @@
-"""The strategies of White and Dongarra, and ours: the devices of a step, and the overlap.
+"""The strategies of White and Dongarra, and ours: which devices take part, and what overlaps.
 
 `record_pass` records the same pass for every strategy. A strategy only sets the devices that share
 a rank's box, the transport of halos, and the policy of the graph: the nine programs of the paper
@@ -22,7 +22,7 @@ from slipstream.engine.schedule import StepGraph
 
 @dataclass(frozen=True)
 class Strategy:
-    """The devices of a step, and the overlap."""
+    """Which devices take part, and what overlaps."""
 
     # "cpu", "gpu", or both: then the CPU has a shell around the GPU's block.
     devices: tuple[str, ...]
@@ -81,7 +81,7 @@ def automatic_strategy(comm: Comm, device: Device) -> str:
     ranks = 1 if comm is None else comm.size
     if device.kind == "cpu" or comm is None or ranks == 1:
         return usual_strategy(ranks, device.kind != "cpu")
-    # Peers store into each other's memory, which requires a GPU for each rank.
+    # Peers store into each other's memory, which requires that no ranks share a GPU.
     shared = len(set(comm.allgather(device.identity))) < ranks
     return "gpu-mpi-streams" if shared else usual_strategy(ranks, True)
 
@@ -130,7 +130,7 @@ def record_pass(
     target: int,
     steps: int,
 ) -> StepGraph:
-    """Record a pass to array `target` of each device, and the halos that the next pass reads."""
+    """Record a pass to array `target` on all devices, and the halos that the next pass reads."""
     graph = StepGraph(next(iter(regions.values())).device)
     for region in regions.values():
         if strategy.policy == "serial":

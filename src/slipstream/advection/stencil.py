@@ -1,7 +1,7 @@
 """The Lax-Wendroff scheme, and the points of a rank that one device advances.
 
 The scheme is the tensor product of the one-dimensional scheme of Lax and Wendroff (1960): second
-order in one stage, stable while no Courant number exceeds one, and exact if all are one. Two
+order in one stage, stable while no Courant number exceeds 1, and exact if all are 1. Two
 traversals give the same bits: by rows for CPUs, whose vectors advance neighbouring points, and by
 strips for GPUs, whose threads keep rows in registers. Both take several steps in one pass over
 memory.
@@ -31,25 +31,28 @@ from slipstream.engine.schedule import StepGraph
 # Floating-point operations per point as the paper counts them: 27 products and 26 sums.
 FLOPS = 53
 # The rows that stay in a core's cache while a thread marches through the planes: at least one group
-# of the kernel; with the most, the rows around them, computed by two tiles, matter little.
-_FEWEST_ROWS, _MOST_ROWS = 8, 32
+# of the kernel.
+_FEWEST_ROWS = 8
+# With this many, the rows around them, which two tiles compute, matter little.
+_MOST_ROWS = 32
 # The planes of a GPU's tile; a CPU's tiles have all planes of a box.
 _FEWEST_PLANES = 8
 # The least alignment of rows in bytes, for vectors and cache lines.
 _LINE = 64
-# The points that a CPU advances in a few milliseconds, and the rows that march through all planes
-# together.
-_CHUNK, _CHUNK_ROWS = 1 << 22, 32
+# The points that a CPU advances in a few milliseconds.
+_CHUNK = 1 << 22
+# The rows that march through all planes together.
+_CHUNK_ROWS = 32
 # Units of alignment before the first row of an array, and after the last: vector loads reach there.
 _SPARE = 4
 
 
 def check_courant(courant: Sequence[float]) -> tuple[float, float, float]:
     """Return the Courant numbers z, y, x; beyond 1 the scheme would be unstable."""
-    given = tuple(courant) if isinstance(courant, Iterable) else ()
-    if len(given) != 3 or not all(is_finite(number) and abs(number) <= 1 for number in given):
+    numbers = tuple(courant) if isinstance(courant, Iterable) else ()
+    if len(numbers) != 3 or not all(is_finite(number) and abs(number) <= 1 for number in numbers):
         raise InputError(f"courant is {courant}; accepted: three numbers from -1 to 1 (stability)")
-    z, y, x = map(float, given)
+    z, y, x = map(float, numbers)
     return z, y, x
 
 
@@ -93,17 +96,17 @@ class Stencil:
         dtype = np.dtype(dtype)
         real = REAL_NAMES[dtype.name]
         _, rows, row = layout.shape
-        own = tuple(
+        periods = tuple(
             0 if width else size for width, size in zip(layout.halo, layout.box.shape, strict=True)
         )
         # The weights of the points at -1, 0 and +1 along each axis.
         weights = [(n * (1 + n) / 2, 1 - n**2, -n * (1 - n) / 2) for n in courant]
         numbers = [dtype.type(weight) for weight in itertools.chain(*weights)]
-        self._arguments: tuple[Any, ...] = (rows * row, row, *own, *numbers)
+        self._arguments: tuple[Any, ...] = (rows * row, row, *periods, *numbers)
         self._launch: Callable[[int], BlockLaunch | RowLaunch]
         if device.tiled_transforms():
             size = tile or _TILES[steps, dtype.itemsize]
-            if layout.alignment % size.columns or own[2] % size.columns:
+            if layout.alignment % size.columns or periods[2] % size.columns:
                 size = replace(size, columns=1)  # accesses to several points would not be aligned
             # The rows and columns of a tile, and the alignment of tiles along a row.
             margin = -(-steps // size.columns) * size.columns
@@ -183,7 +186,7 @@ def _pieces(start: int, stop: int, size: int, unit: int) -> list[tuple[int, int]
 
 
 def _rows_in_cache(row_bytes: int, steps: int) -> int:
-    """Return the rows of a CPU's tile: the cache holds some planes of each step."""
+    """Return the rows of a CPU's tile: the cache holds some planes of every step of a pass."""
     if steps == 1:
         return _MOST_ROWS
     rows = cache_bytes("SC_LEVEL2_CACHE_SIZE", 1 << 20) // (4 * steps * row_bytes)

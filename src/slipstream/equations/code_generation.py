@@ -270,11 +270,11 @@ def _parameters(model: Lowered, first: int, used: Iterable[sympy.Symbol]) -> lis
 
 def _filters(factors: Iterable[sympy.Expr]) -> list[str]:
     """Return the lines that compute the filters of some multipliers."""
-    used = {one for factor in factors for one in filters_in(factor)}
+    used = {filter_ for factor in factors for filter_ in filters_in(factor)}
     return [
-        f"  const Real {_print(one)} = filtered(kx, ky, kz, {_print(one.function)},"
-        f" {_print(one.at_zero)});"
-        for one in sorted(used, key=_print)
+        f"  const Real {_print(filter_)} = filtered(kx, ky, kz, {_print(filter_.function)},"
+        f" {_print(filter_.at_zero)});"
+        for filter_ in sorted(used, key=_print)
     ]
 
 
@@ -318,23 +318,23 @@ def wave_function(expression: sympy.Basic) -> Callable[..., Any]:
     if not filters:
         return array_function((*WAVENUMBERS, *numbers), expression)
     whole = array_function((*WAVENUMBERS, *filters, *numbers), expression)
-    own = [
+    filter_functions = [
         array_function((*WAVENUMBERS, *numbers), part)
-        for one in filters
-        for part in (one.function, one.at_zero)
+        for filter_ in filters
+        for part in (filter_.function, filter_.at_zero)
     ]
 
     def function(kx: Any, ky: Any, kz: Any, *values: float) -> Any:
         # Python's numbers would raise an error when divided by zero.
         kx, ky, kz = (k if hasattr(k, "shape") else np.float64(k) for k in (kx, ky, kz))
         at_zero = (kx == 0) & (ky == 0) & (kz == 0)
-        found = []
+        filtered = []
         with np.errstate(all="ignore"):
-            for inside, mean in zip(own[::2], own[1::2], strict=True):
+            for inside, mean in zip(filter_functions[::2], filter_functions[1::2], strict=True):
                 value = inside(kx, ky, kz, *values)
                 value = np.where(np.isfinite(value), value, 0.0)
-                found.append(np.where(at_zero, mean(kx, ky, kz, *values), value))
-        return whole(kx, ky, kz, *found, *values)
+                filtered.append(np.where(at_zero, mean(kx, ky, kz, *values), value))
+        return whole(kx, ky, kz, *filtered, *values)
 
     return function
 
@@ -347,19 +347,21 @@ def array_function(
 ) -> Callable[..., Any]:
     """Return expressions as a function of arrays, of NumPy or libraries with its protocols."""
     several = isinstance(expression, (list, tuple))
-    given = tuple((functions or {}).items())
-    return _compiled(tuple(arguments), tuple(expression) if several else expression, given, cse)
+    function_items = tuple((functions or {}).items())
+    return _compiled(
+        tuple(arguments), tuple(expression) if several else expression, function_items, cse
+    )
 
 
 @functools.lru_cache(1024)
 def _compiled(
     arguments: tuple[sympy.Symbol, ...],
     expression: Any,
-    given: tuple[tuple[str, Any], ...],
+    function_items: tuple[tuple[str, Any], ...],
     cse: bool,
 ) -> Callable[..., Any]:
     """Return the function of `array_function`, the same for the same expressions."""
-    functions = dict(given)
+    functions = dict(function_items)
     shown = list(expression) if isinstance(expression, tuple) else expression
     # SymPy's namespace for the name of the module. Given that name, SymPy would import all of
     # NumPy's names, including modules that nobody needs and that take a tenth of a second to load.

@@ -62,10 +62,10 @@ class FlatAxes:
 
     def of_points(self, points: sympy.Expr) -> sympy.Expr:
         """Return an expression at points, simplified."""
-        own = {value: self.of_value(value) for value in values_in(points)}
-        if all(value == other for value, other in own.items()):
+        mapped = {value: self.of_value(value) for value in values_in(points)}
+        if all(value == other for value, other in mapped.items()):
             return points
-        return points.subs(own, simultaneous=True)
+        return points.subs(mapped, simultaneous=True)
 
     def of_form(self, form: Form) -> Form:
         """Return a form, simplified."""
@@ -130,10 +130,10 @@ def scaled_dependencies(
     The factors are 1, unless the result would divide by parameters: then they are the common
     factors of all entries of a column.
     """
-    found = _dependencies(rows)
+    solution = _dependencies(rows)
     scales = [sympy.Integer(1) for _ in (rows[0] if rows else [])]
-    if found is not None:
-        return scales, *found
+    if solution is not None:
+        return scales, *solution
     scales = [_common_factor([row[column] for row in rows]) for column in range(len(scales))]
     # Not simplified: the field of rational functions does that faster.
     scaled = [[entry / scale for entry, scale in zip(row, scales, strict=True)] for row in rows]
@@ -206,12 +206,12 @@ def _at(factor: sympy.Expr, k: tuple[int, ...]) -> sympy.Expr:
     slow.
     """
     filters = {}
-    for one in filters_in(factor):
-        value = at_wavevector(one, k)
+    for filter_ in filters_in(factor):
+        value = at_wavevector(filter_, k)
         if not _is_rational(value):
-            draw = random.Random(f"{one}{k}")
+            draw = random.Random(f"{filter_}{k}")
             value = sympy.Rational(draw.randint(1, 999), draw.randint(1, 999))
-        filters[one] = value
+        filters[filter_] = value
     return at_wavevector(factor.xreplace(filters), k)
 
 
@@ -247,13 +247,13 @@ def essential_values(
     rows: Rows = []
     for expression in expressions:
         gradient = [expanded(sympy.diff(expression, value)) for value in values]
-        found: dict[sympy.Expr, list[sympy.Expr]] = {}
+        row_of_points: dict[sympy.Expr, list[sympy.Expr]] = {}
         for column, entry in enumerate(gradient):
             for term in sympy.Add.make_args(entry):
                 factor, points = term.as_independent(*values, as_Add=False)
-                row = found.setdefault(points, [sympy.Integer(0)] * len(values))
+                row = row_of_points.setdefault(points, [sympy.Integer(0)] * len(values))
                 row[column] += factor
-        rows += found.values()
+        rows += row_of_points.values()
     scales, chosen, sums = scaled_dependencies(rows)
     # The value that represents a sum of scaled values takes its scale from the expressions.
     instead = {
@@ -286,15 +286,15 @@ def grouped_terms(
     itself.
     """
     groups: list[tuple[set[Value], list[list[sympy.Expr]]]] = []
-    for place, expression in enumerate(expressions):
+    for index, expression in enumerate(expressions):
         for term in sympy.Add.make_args(expression):
-            own = set(values_in(term))
-            fitting = (one for one in groups if len(one[0] | own) <= limit)
+            needed = set(values_in(term))
+            fitting = (group for group in groups if len(group[0] | needed) <= limit)
             values, terms = next(fitting, (set(), [[] for _ in expressions]))
             if not any(terms):
                 groups.append((values, terms))
-            values |= own
-            terms[place].append(term)
+            values |= needed
+            terms[index].append(term)
     return groups
 
 
@@ -314,13 +314,13 @@ def conserved(expression: sympy.Expr, flat: FlatAxes) -> list[sympy.Expr] | None
     ]
     columns = [flat.of_points(differentiate(product, axis)) for axis, product in fluxes]
     columns.append(expression)
-    found: dict[sympy.Expr, list[sympy.Expr]] = {}
+    row_of_points: dict[sympy.Expr, list[sympy.Expr]] = {}
     for column, entry in enumerate(columns):
         for term in sympy.Add.make_args(sympy.expand(entry)):
             factor, points = term.as_independent(*values_in(term), as_Add=False)
-            row = found.setdefault(points, [sympy.Integer(0)] * len(columns))
+            row = row_of_points.setdefault(points, [sympy.Integer(0)] * len(columns))
             row[column] += factor
-    chosen, sums = dependencies(list(found.values()))
+    chosen, sums = dependencies(list(row_of_points.values()))
     if len(columns) - 1 in chosen:
         return None
     result = [sympy.Integer(0)] * 3

@@ -70,7 +70,7 @@ _K = sympy.Symbol("k", nonnegative=True)
 
 
 class Value(sympy.Symbol):
-    """The value at a point of a component of a field, or of a derivative of it.
+    """The value of a field's component, or of a derivative of it, at a point.
 
     The component is 0, 1 or 2 for x, y or z, and None for a scalar; `orders` are the orders of the
     derivatives along x, y and z, and `filtered` is the product of the filters applied to it.
@@ -203,13 +203,15 @@ def positions_in(expression: sympy.Expr) -> list[sympy.Symbol]:
 
 def parameters_in(expressions: Iterable[sympy.Expr]) -> list[sympy.Symbol]:
     """Return the parameters of a model in expressions, sorted by name."""
-    parameters = {symbol for one in expressions for symbol in sympy.sympify(one).free_symbols}
-    for one in [one for one in parameters if isinstance(one, Filter)]:
-        parameters |= one.function.free_symbols | one.at_zero.free_symbols
-    for one in [one for one in parameters if isinstance(one, Value)]:
-        parameters |= set(parameters_in(filters_in(one.filtered)))
-    own = {one for one in parameters if not isinstance(one, Value | Known)} - set(WAVENUMBERS)
-    return sorted(own, key=str)
+    parameters = {
+        symbol for expression in expressions for symbol in sympy.sympify(expression).free_symbols
+    }
+    for symbol in [symbol for symbol in parameters if isinstance(symbol, Filter)]:
+        parameters |= symbol.function.free_symbols | symbol.at_zero.free_symbols
+    for symbol in [symbol for symbol in parameters if isinstance(symbol, Value)]:
+        parameters |= set(parameters_in(filters_in(symbol.filtered)))
+    remaining = {symbol for symbol in parameters if not isinstance(symbol, Value | Known)}
+    return sorted(remaining - set(WAVENUMBERS), key=str)
 
 
 def expanded(expression: sympy.Expr) -> sympy.Expr:
@@ -218,10 +220,10 @@ def expanded(expression: sympy.Expr) -> sympy.Expr:
     Expanded, exp(-(y - a)^2) would be a product of too large and too small numbers, (x + y)^(3/2)
     two terms with the same root, and x / (3 (1 + y)) would lose the divisor 1 + y.
     """
-    powers = [one for one in expression.atoms(sympy.Pow) if one.base.is_Add]
-    kept = [one for one in powers if one.exp.is_negative or not one.exp.is_Integer]
+    powers = [power for power in expression.atoms(sympy.Pow) if power.base.is_Add]
+    kept = [power for power in powers if power.exp.is_negative or not power.exp.is_Integer]
     kept += expression.atoms(sympy.Function)
-    functions = {one: sympy.Dummy(real=True) for one in kept}
+    functions = {call: sympy.Dummy(real=True) for call in kept}
     back = {symbol: call for call, symbol in functions.items()}
     return sympy.expand(expression.xreplace(functions), power_exp=False).xreplace(back)
 
@@ -266,14 +268,14 @@ class Form:
     def multiplied(self, factor: sympy.Expr) -> Form:
         """Return the form multiplied by a function of the wavenumbers, polynomial or not."""
         result = Form({})
-        for points, own in self.terms.items():
+        for points, coefficient in self.terms.items():
             if points == 1:
-                result = result.plus(Form({points: own * at_wavevector(factor, (0, 0, 0))}))
+                result = result.plus(Form({points: coefficient * at_wavevector(factor, (0, 0, 0))}))
             elif values_in(points) or filters_in(factor):
-                result = result.plus(Form({points: own * factor}))
+                result = result.plus(Form({points: coefficient * factor}))
             else:  # a function of the coordinates, differentiated analytically
                 known = Form({points: factor}).at_points()
-                result = result.plus(form_of_points(known).times(own))
+                result = result.plus(form_of_points(known).times(coefficient))
         return result
 
     def at_points(self) -> sympy.Expr:

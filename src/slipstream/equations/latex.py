@@ -29,7 +29,10 @@ _USUAL = {
     "healing_length": r"\xi",
 }
 # Precedence: a sum, a product of vectors, a product, a letter.
-_SUM, _VECTORS, _PRODUCT, _LETTER = range(4)
+_SUM = 0
+_VECTORS = 1
+_PRODUCT = 2
+_LETTER = 3
 _BETWEEN = {"dot": r" \cdot ", "cross": r" \times ", "outer": r" \otimes "}
 _BEFORE = {"grad": r"\nabla ", "div": r"\nabla \cdot ", "curl": r"\nabla \times "}
 _LARGEST_DENOMINATOR = 12
@@ -60,7 +63,7 @@ class Notation:
         return rf" {'-' if sign < 0 else '+'} {rate} y \partial_x {name}"
 
     def name(self, field: Unknown) -> str:
-        """Return the letter of a field."""
+        """Return the letter that stands for `field`."""
         return self._letters[field.name, field.rank]
 
     def _joined(self, terms: list[Term]) -> str:
@@ -77,11 +80,13 @@ class Notation:
         if isinstance(quantity, Unknown):
             return [(1, self.name(quantity), _LETTER)]
         if not quantity.parts:
-            words = "".join(rf"\{one}" if one in "#$%&_{}" else one for one in quantity.text)
+            words = "".join(
+                rf"\{letter}" if letter in "#$%&_{}" else letter for letter in quantity.text
+            )
             return [(1, rf"\text{{{words}}}", _LETTER)]
         operator, *operands = quantity.parts
         if operator == "sum":
-            return [term for one in operands for term in self._terms(one)]
+            return [term for operand in operands for term in self._terms(operand)]
         if operator in ("negative", "scale"):
             return self._scaled(quantity)
         if operator == "number":
@@ -89,7 +94,7 @@ class Notation:
         if operator == "letter":
             return [(1, operands[0], _LETTER)]
         if operator == "quotient":
-            above, below = (self.of(one) for one in operands)
+            above, below = (self.of(operand) for operand in operands)
             return [(1, rf"\frac{{{above}}}{{{below}}}", _LETTER)]
         if operator in ("product", "dot", "cross", "outer"):
             return [self._multiplied(operator, *operands)]
@@ -103,44 +108,46 @@ class Notation:
         sign, number, level = self._number(factor)
         terms = self._terms(quantity)
         if number == "1":
-            return [(sign * own, body, level) for own, body, level in terms]
+            return [(sign * term_sign, body, level) for term_sign, body, level in terms]
         if level == _SUM:
             number = _bracketed(number)
         if len(terms) != 1:
             return [(sign, f"{number} {_bracketed(self._joined(terms))}", _PRODUCT)]
-        own, body, level = terms[0]
-        return [(sign * own, body if body == "1" else f"{number} {body}", min(level, _PRODUCT))]
+        term_sign, body, level = terms[0]
+        return [
+            (sign * term_sign, body if body == "1" else f"{number} {body}", min(level, _PRODUCT))
+        ]
 
     def _number(self, number: Any) -> Term:
         number = sympy.sympify(number)
         sign = -1 if number.could_extract_minus_sign() else 1
         number = sign * number
         decimals = {
-            one: sympy.Float(one)
-            for one in number.atoms(sympy.Rational)
-            if one.q > _LARGEST_DENOMINATOR
+            fraction: sympy.Float(fraction)
+            for fraction in number.atoms(sympy.Rational)
+            if fraction.q > _LARGEST_DENOMINATOR
         }
-        written = sympy.latex(
-            number.xreplace(decimals),
-            symbol_names={one: self._symbol(one) for one in number.free_symbols},
-        )
+        symbol_names = {
+            symbol: self._letters.get((str(symbol), 0), sympy.latex(symbol))
+            for symbol in number.free_symbols
+        }
+        written = sympy.latex(number.xreplace(decimals), symbol_names=symbol_names)
         level = _SUM if number.is_Add else _PRODUCT if number.is_Mul else _LETTER
         return sign, written, level
-
-    def _symbol(self, symbol: Any) -> str:
-        return self._letters.get((str(symbol), 0), sympy.latex(symbol))
 
     def _multiplied(self, operator: str, first: Quantity, second: Quantity) -> Term:
         # (u . grad) v, the usual notation.
         if operator == "dot" and second.parts[:1] == ("grad",):
             sign, left = self._operand(first, _LETTER)
-            own, right = self._operand(second.parts[1], _LETTER)
+            right_sign, right = self._operand(second.parts[1], _LETTER)
             along = _bracketed(rf"{left} \cdot \nabla")
-            return sign * own, f"{along} {right}", _PRODUCT
+            return sign * right_sign, f"{along} {right}", _PRODUCT
         level = _PRODUCT if operator == "product" else _LETTER
-        (sign, left), (own, right) = self._operand(first, level), self._operand(second, level)
+        sign, left = self._operand(first, level)
+        right_sign, right = self._operand(second, level)
         between = _BETWEEN.get(operator, " ")
-        return sign * own, left + between + right, _VECTORS if operator in _BETWEEN else _PRODUCT
+        level = _VECTORS if operator in _BETWEEN else _PRODUCT
+        return sign * right_sign, left + between + right, level
 
     def _operand(self, quantity: Quantity, least: int) -> tuple[int, str]:
         """Return the sign of an operand, and the rest, in brackets if its precedence is low."""

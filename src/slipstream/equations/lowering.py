@@ -44,6 +44,9 @@ from slipstream.equations.fourier_forms import (
 from slipstream.equations.model_definition import Model
 from slipstream.equations.vector_calculus import Quantity, Scalar
 
+# The shortest time in seconds that is worth a file.
+_WORTH_KEEPING = 0.1
+
 
 @dataclass(frozen=True)
 class MeanPart:
@@ -179,7 +182,7 @@ class Lowered:
 
     @property
     def transforms(self) -> int:
-        """Number of real transforms of a substage."""
+        """Number of real transforms per substage."""
         return len(self.inputs) + len(self.products)
 
     @property
@@ -264,7 +267,7 @@ def lower(model: Model, flat: FlatAxes = EVERY_AXIS_VARIES) -> Lowered:
         return plain
     other = replace(_lowered(model, conserved, coefficients, flat), averages=averages)
     # With as many transforms, those of the state itself need no additional memory.
-    return min((plain, other), key=lambda one: (one.transforms, len(one.inputs)))
+    return min((plain, other), key=lambda lowered: (lowered.transforms, len(lowered.inputs)))
 
 
 def _averages(model: Model, flat: FlatAxes) -> Averages | None:
@@ -272,8 +275,8 @@ def _averages(model: Model, flat: FlatAxes) -> Averages | None:
     rows: list[Form] = []
 
     def row_of(form: Form) -> int:
-        for number, one in enumerate(rows):
-            if one.terms == form.terms:
+        for number, row in enumerate(rows):
+            if row.terms == form.terms:
                 return number
         rows.append(form)
         return len(rows) - 1
@@ -281,16 +284,16 @@ def _averages(model: Model, flat: FlatAxes) -> Averages | None:
     pairs: dict[str, tuple[tuple[int, int, int], ...]] = {}
     for name, quantities in model.averages.items():
         counts: dict[tuple[int, int], int] = {}
-        for both in zip(*(one.forms for one in quantities), strict=True):
+        for both in zip(*(quantity.forms for quantity in quantities), strict=True):
             first, second = sorted(row_of(flat.of_form(form)) for form in both)
             if rows[first].terms and rows[second].terms:
                 counts[first, second] = counts.get((first, second), 0) + 1
-        pairs[name] = tuple((*one, count) for one, count in counts.items())
+        pairs[name] = tuple((*pair, count) for pair, count in counts.items())
     if not pairs:
         return None
-    own: dict[Any, Any] = {one: 0 * one for one in model.equations}
-    own |= {Scalar(f"row_{n}"): Quantity([form], f"row {n}") for n, form in enumerate(rows)}
-    whole = lower(Model(own, speeds=[]), flat)
+    equations: dict[Any, Any] = {field: 0 * field for field in model.equations}
+    equations |= {Scalar(f"row_{n}"): Quantity([form], f"row {n}") for n, form in enumerate(rows)}
+    whole = lower(Model(equations, speeds=[]), flat)
     start = len(model.components)
     return Averages(
         replace(
@@ -307,7 +310,9 @@ def _averages(model: Model, flat: FlatAxes) -> Averages | None:
     )
 
 
-def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collection[str]) -> Form:
+def _with_coefficients(
+    form: Form, known: dict[sympy.Expr, Value], field_names: Collection[str]
+) -> Form:
     """Return a form with values instead of the functions of coordinates that multiply fields."""
     terms: dict[sympy.Expr, sympy.Expr] = {}
     for points, factor in form.terms.items():
@@ -320,7 +325,7 @@ def _with_coefficients(form: Form, known: dict[sympy.Expr, Value], taken: Collec
                     "terms without fields may depend on time"
                 )
             if function not in known:
-                used = {*taken, *(value.field for value in known.values())}
+                used = {*field_names, *(value.field for value in known.values())}
                 names = (f"coefficient_{number}" for number in itertools.count(1))
                 known[function] = Value(next(name for name in names if name not in used), None)
             points = known[function] * fields
@@ -360,30 +365,30 @@ def _has_one_first_derivative(points: sympy.Expr) -> bool:
 def _lowered(
     model: Model, forms: list[Form], coefficients: dict[sympy.Expr, Value], flat: FlatAxes
 ) -> Lowered:
-    taken = {value.field for value in model.components}
+    field_names = {value.field for value in model.components}
     means = {
         name: _parts_of_mean(
-            name, flat.of_form(quantity.forms[0]), len(model.components), coefficients, taken
+            name, flat.of_form(quantity.forms[0]), len(model.components), coefficients, field_names
         )
         for name, quantity in model.means.items()
     }
     components = [*model.components, *coefficients.values()]
     forms = forms + [Form({}) for _ in coefficients]
-    vectors, place = [], 0
+    vectors, first = [], 0
     for field in model.equations:
         if field.solenoidal:
-            vectors.append(place)
-        place += len(field.values)
-    found = sorted(
+            vectors.append(first)
+        first += len(field.values)
+    unscaled = sorted(
         {p for form in forms for p in form.terms if not isinstance(p, Value) and values_in(p)},
         key=lambda p: (sympy.count_ops(p), str(p)),
     )
-    multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in found] for form in forms]
+    multipliers = [[form.terms.get(p, sympy.Integer(0)) for p in unscaled] for form in forms]
     summed: list[sympy.Expr] = []
-    if found:
+    if unscaled:
         rows = fewest_transforms.rows_of_multipliers(multipliers, vectors, flat.axes)
         scales, chosen, sums = fewest_transforms.scaled_dependencies(rows)
-        scaled = [scale * product for scale, product in zip(scales, found, strict=True)]
+        scaled = [scale * product for scale, product in zip(scales, unscaled, strict=True)]
         summed = [
             sum(sums[r, c] * product for c, product in enumerate(scaled))
             for r in range(len(chosen))
@@ -393,24 +398,30 @@ def _lowered(
             for row in multipliers
         ]
     moving = _speeds(model)
-    speeds = [flat.of_form(form).at_points() for one in moving for form in one.forms]
+    speeds = [flat.of_form(form).at_points() for quantity in moving for form in quantity.forms]
     needed, expressions = fewest_transforms.essential_values(summed + speeds)
     products, parts = expressions[: len(summed)], iter(expressions[len(summed) :])
     # Every step transforms to physical space and back, even for a linear model.
     needed = needed or {components[0]: components[0]}
-    place_of = {value: place for place, value in enumerate(components)}
-    symbols = sorted(needed, key=lambda one: place_of.get(needed[one], len(components)))
-    inputs = [needed[one] for one in symbols]
+    index_of = {value: index for index, value in enumerate(components)}
+    symbols = sorted(needed, key=lambda symbol: index_of.get(needed[symbol], len(components)))
+    inputs = [needed[symbol] for symbol in symbols]
     if not products:
         products, multipliers = [sympy.Integer(0)], [[sympy.Integer(0)] for _ in forms]
     linear, decay, constant = _linear(components, forms, vectors)
-    sources = [_source(form) for form in forms]
+    sources = [
+        sympy.Add(*[f * p for p, f in form.terms.items() if p != 1 and not values_in(p)])
+        for form in forms
+    ]
     everything = [*inputs, *products, *sum(multipliers, []), *constant, *decay, *sources]
     everything += [*coefficients, sympy.sympify(model.shear)]
     everything += [
-        one for parts in means.values() for p in parts for one in (p.expression, *p.inputs)
+        expression
+        for parts in means.values()
+        for p in parts
+        for expression in (p.expression, *p.inputs)
     ]
-    everything += [one for row in linear for one in row.values()]
+    everything += [factor for row in linear for factor in row.values()]
     return Lowered(
         components=tuple(components),
         vectors=tuple(vectors),
@@ -422,7 +433,7 @@ def _lowered(
         constant=tuple(constant),
         decay=tuple(decay),
         parameters=tuple(parameters_in(everything)),
-        speeds=tuple(tuple(itertools.islice(parts, len(one.forms))) for one in moving),
+        speeds=tuple(tuple(itertools.islice(parts, len(quantity.forms))) for quantity in moving),
         means=means,
         sources=tuple(sources),
         coefficients=tuple(coefficients),
@@ -445,13 +456,8 @@ def _lowered(
     )
 
 
-def _source(form: Form) -> sympy.Expr:
-    known = {p: f for p, f in form.terms.items() if p != 1 and not values_in(p)}
-    return sympy.Add(*[factor * points for points, factor in known.items()])
-
-
 def _parts_of_mean(
-    name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], taken: Collection[str]
+    name: str, form: Form, limit: int, known: dict[sympy.Expr, Value], field_names: Collection[str]
 ) -> tuple[MeanPart, ...]:
     """Split a mean into parts, each with at most as many fields as the state has."""
     whole = form_of_points(form.at_points())
@@ -460,7 +466,7 @@ def _parts_of_mean(
             raise InputError(
                 f"mean {name}: term {points}: expected fields in every term, and no time"
             )
-    points = _with_coefficients(whole, known, taken).at_points()
+    points = _with_coefficients(whole, known, field_names).at_points()
     parts = []
     for _, (terms,) in fewest_transforms.grouped_terms([points], limit):
         inputs, (expression,) = fewest_transforms.essential_values([sympy.Add(*terms)])
@@ -481,14 +487,14 @@ def _linear(
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the linear terms between components, the decay, and the uniform terms."""
     linear, decay, constant = [], [], []
-    places = {value: place for place, value in enumerate(components)}
-    for own, form in enumerate(forms):
+    places = {value: index for index, value in enumerate(components)}
+    for index, form in enumerate(forms):
         row = {places[p]: factor for p, factor in form.terms.items() if p in places}
         # A term that only changes a mode's phase, as a uniform velocity does, is not decay.
-        rate, turning = sympy.expand(-row.pop(own, sympy.Integer(0))).as_real_imag()
+        rate, turning = sympy.expand(-row.pop(index, sympy.Integer(0))).as_real_imag()
         decay.append(sympy.expand(rate))
         if turning != 0:
-            row[own] = sympy.expand(-sympy.I * turning)
+            row[index] = sympy.expand(-sympy.I * turning)
         linear.append(row)
         steady = form.terms.get(sympy.Integer(1), sympy.Integer(0))
         constant.append(at_wavevector(steady, (0, 0, 0)))
@@ -497,16 +503,12 @@ def _linear(
         vector = slice(first, first + 3)
         terms = [set(sympy.Add.make_args(rate)) for rate in decay[vector]]
         common = sympy.Add(*sorted(set.intersection(*terms), key=str))
-        for place in range(first, first + 3):
-            rest = sympy.expand(decay[place] - common)
+        for index in range(first, first + 3):
+            rest = sympy.expand(decay[index] - common)
             if rest != 0:
-                linear[place][place] = linear[place].get(place, sympy.Integer(0)) - rest
+                linear[index][index] = linear[index].get(index, sympy.Integer(0)) - rest
         decay[vector] = [common] * 3
     return linear, decay, constant
-
-
-# The shortest time in seconds that is worth a file.
-_WORTH_KEEPING = 0.1
 
 
 def lower_once(model: Model, flat: FlatAxes) -> Lowered:
@@ -538,7 +540,7 @@ def _content(model: Model, flat: FlatAxes) -> bytes:
 def _code() -> bytes:
     """Return a checksum of the code that lowers models."""
     code = hashlib.sha256(f"{sympy.__version__} {sys.version}".encode())
-    for entry in sorted(resources.files(__package__).iterdir(), key=lambda one: one.name):
+    for entry in sorted(resources.files(__package__).iterdir(), key=lambda file: file.name):
         if entry.name.endswith(".py"):
             code.update(entry.read_bytes())
     return code.digest()

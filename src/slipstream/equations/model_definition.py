@@ -48,8 +48,8 @@ class Model:
         a mean gradient. The field gets its own budget. None stands for the total energy, which
         gains from outside, such as from a mean flow.
     losses : sequence of str
-        The names of means that are rates at which products dissipate energy, such as that of a
-        subgrid model. They are part of the dissipation.
+        The names of means that are rates at which products dissipate energy, such as the products
+        of a subgrid model. They are part of the dissipation.
     passive : sequence of Scalar
         The last fields, if their squares do not count in the energy, such as fields that do not act
         on others.
@@ -65,8 +65,8 @@ class Model:
         and functions of the wavenumber of products.
     follows : mapping of str to sympy.Expr
         Parameters that follow the state, each a function of averages and of other parameters. They
-        get their numbers at the start of each step, 0 where the function is not finite, as in a
-        flow at rest; equations have them as ``parameter(name)``.
+        are evaluated at the start of every step, and are 0 where the function is not finite, as in
+        a flow at rest; equations have them as ``parameter(name)``.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class Model:
             expect("speeds", speed, 0, 1)
             self._check_fields("speeds", speed)
             if speed.is_complex or any(positions_in(form.at_points()) for form in speed.forms):
-                raise InputError(f"speeds: {speed.text}; expected a real one of fields alone")
+                raise InputError(f"speeds: {speed.text}; expected a real quantity of fields alone")
         for name, (field, vector) in self.plane_vectors.items():
             expect(f"plane vector {name}", vector, 1)
             if any(not set(form.terms) <= set(field.values) for form in vector.forms):
@@ -116,7 +116,7 @@ class Model:
         for name, mean in means.items():
             expect(f"mean {name}", mean, 0)
             if mean.is_complex:
-                raise InputError(f"mean {name}: {mean.text} is {mean.kind}; expected a real one")
+                raise InputError(f"mean {name}: {mean.text} is {mean.kind}; expected a real scalar")
             self._check_fields(f"mean {name}", mean)
             if not any(values_in(points) for points in mean.forms[0].terms):
                 raise InputError(f"mean {name}: {mean.text} has no field; expected some")
@@ -124,18 +124,18 @@ class Model:
             for name in several:
                 if name not in means:
                     raise InputError(f"{what}: {name!r} is not a mean; expected names of means")
-        own = list(equations)
+        unknowns = list(equations)
         gaining = [field for field in self.gains.values() if field is not None]
         for what, fields in (("gains", gaining), ("passive", self.passive)):
             for field in fields:
-                if field not in own:
+                if field not in unknowns:
                     raise InputError(
                         f"{what}: {field.name} has no equation; expected a field with one"
                     )
         self._check_averages()
         if self.shear != 0:
             self._check_shear()
-        if self.passive and own[-len(self.passive) :] != list(self.passive):
+        if self.passive and unknowns[-len(self.passive) :] != list(self.passive):
             raise InputError("passive: expected the last fields of the equations, in their order")
 
     def __repr__(self) -> str:
@@ -181,15 +181,15 @@ class Model:
         if self.averages and self.shear != 0:
             raise InputError("averages: the model has a shear; accepted with it: none")
         for name, pair in self.averages.items():
-            first, second = (as_quantity(one) for one in pair)
+            first, second = (as_quantity(part) for part in pair)
             if first.kind != second.kind or first.is_complex:
                 raise InputError(
                     f"average {name}: {first.text} is {first.kind}, {second.text} is {second.kind};"
-                    " expected two real ones of a kind"
+                    " expected two real quantities of the same kind"
                 )
-            for one in (first, second):
-                self._check_fields(f"average {name}", one)
-                terms = [term for form in one.forms for term in form.terms.items()]
+            for quantity in (first, second):
+                self._check_fields(f"average {name}", quantity)
+                terms = [term for form in quantity.forms for term in form.terms.items()]
                 parameters = parameters_in([sympy.sympify(e) for term in terms for e in term])
                 for symbol in parameters:
                     if str(symbol) in self.follows:
@@ -197,12 +197,15 @@ class Model:
                             f"average {name} has {symbol}, which follows from averages; expected"
                             " fields and other parameters"
                         )
-                if any(positions_in(sympy.sympify(p)) for form in one.forms for p in form.terms):
+                if any(
+                    positions_in(sympy.sympify(p)) for form in quantity.forms for p in form.terms
+                ):
                     raise InputError(
-                        f"average {name}: {one.text} has coordinates or the time; expected fields"
+                        f"average {name}: {quantity.text} has coordinates or the time; expected"
+                        " fields"
                     )
         for name, value in self.follows.items():
-            symbols = {str(one) for one in sympy.sympify(value).free_symbols}
+            symbols = {str(symbol) for symbol in sympy.sympify(value).free_symbols}
             if name in self.averages or name in self.means or symbols & self.follows.keys():
                 raise InputError(
                     f"follows: {name} = {value}: expected a name that nothing else has, and a"

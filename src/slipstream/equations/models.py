@@ -56,13 +56,19 @@ from slipstream.equations.vector_calculus import (
 )
 
 _HALF = sympy.Rational(1, 2)
+_CONSTANT = "smagorinsky_constant"
+# The eddy viscosity over sqrt(E / cutoff) is _LEVEL + _RISE exp(-_SLOPE cutoff / k), for a
+# Kolmogorov constant of 1.
+_LEVEL = sympy.Rational("0.441")
+_RISE = sympy.Rational("15.2")
+_SLOPE = sympy.Rational("3.03")
 
 
-def _vector(given: Any) -> Quantity:
+def _vector(value: Any) -> Quantity:
     """Return a vector of three components; a number is along z."""
-    if not isinstance(given, tuple | list):
-        return given * z_hat
-    parts = [one * hat for one, hat in zip(given, (x_hat, y_hat, z_hat), strict=True)]
+    if not isinstance(value, tuple | list):
+        return value * z_hat
+    parts = [part * hat for part, hat in zip(value, (x_hat, y_hat, z_hat), strict=True)]
     return parts[0] + parts[1] + parts[2]
 
 
@@ -181,7 +187,8 @@ def rayleigh_benard(
 
     The Rayleigh number is ``N^2 H^4 / (viscosity diffusivity)``, where H is the height of the box
     and ``N^2`` is gravity times the expansion coefficient times the temperature difference over H.
-    The buoyancy is that of the deviation from the linear temperature profile, over N: a velocity.
+    The buoyancy is due to the deviation from the linear temperature profile; divided by N, it is a
+    velocity.
 
     Parameters
     ----------
@@ -380,12 +387,12 @@ def smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, to which that of the eddies is added.
+        Kinematic viscosity of the fluid, to which the eddy viscosity is added.
     width
         Width of the filter: usually the distance of the points.
     constant
-        Of Smagorinsky; 0.17 is that of isotropic turbulence with a filter in the inertial range
-        (Lilly 1967).
+        Smagorinsky's constant; for isotropic turbulence with a filter in the inertial range it is
+        0.17 (Lilly 1967).
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
@@ -412,7 +419,7 @@ def dynamic_smagorinsky(
     viscosity_power: Power = 1,
     rotation: Direction = 0.0,
 ) -> Model:
-    """Large-eddy simulation whose Smagorinsky constant follows from the flow at each step.
+    """Large-eddy simulation whose Smagorinsky constant follows from the flow at every step.
 
     ``(smagorinsky_constant pi / cutoff)^2 |S|``: of Germano's identity, between the flow and the
     flow without eddies beyond ``cutoff / test_filter``, the constant of the least squares of Lilly
@@ -423,11 +430,11 @@ def dynamic_smagorinsky(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, to which that of the eddies is added.
+        Kinematic viscosity of the fluid, to which the eddy viscosity is added.
     cutoff
         Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
     test_filter
-        Width of the test filter, a sharp cutoff, over that of the grid.
+        Width of the test filter, a sharp cutoff, in units of the width of the grid.
     viscosity_power
         2 and more: hyperviscosity, -viscosity (-laplacian)^power.
     rotation
@@ -448,16 +455,13 @@ def dynamic_smagorinsky(
     large = filtered(u)
     resolved = filtered(outer(u, u)) - outer(large, large)
     modelled = 2 * (filtered(stress(u)) - test_filter**2 * stress(large))
-    found, square = map(parameter, ("resolved_and_modelled", "square_of_modelled"))
-    ratio = sympy.Max(found / square, 0)
+    product, square = map(parameter, ("resolved_and_modelled", "square_of_modelled"))
+    ratio = sympy.Max(product / square, 0)
     return dataclasses.replace(
         smagorinsky(viscosity, sympy.pi / cutoff, parameter(_CONSTANT), viscosity_power, rotation),
-        averages={str(found): (_deviator(resolved), modelled), str(square): (modelled, modelled)},
+        averages={str(product): (_deviator(resolved), modelled), str(square): (modelled, modelled)},
         follows={_CONSTANT: ratio**_HALF * cutoff / sympy.pi},
     )
-
-
-_CONSTANT = "smagorinsky_constant"
 
 
 def _within(condition: Any) -> Any:
@@ -487,7 +491,7 @@ def chollet_lesieur(
     Parameters
     ----------
     viscosity
-        Kinematic viscosity of the fluid, to which that of the eddies is added.
+        Kinematic viscosity of the fluid, to which the eddy viscosity is added.
     cutoff
         Largest wavenumber that the grid keeps: n / 3 for n points in a box of length 2 pi.
     kolmogorov_constant
@@ -509,21 +513,17 @@ def chollet_lesieur(
         shape = _LEVEL + _RISE * sympy.exp(-_SLOPE * cutoff / sympy.sqrt(square))
         return -square * shape
 
-    own = level * spectral(eddies, u, 0)
+    backscatter = level * spectral(eddies, u, 0)
     momentum = -div(outer(u, u)) + damping(u, viscosity, 1) - _coriolis(rotation, u)
     outermost = spectral(at_cutoff, u)
     return Model(
-        {u: momentum + own},
-        means={"subgrid_dissipation": -dot(u, own)},
+        {u: momentum + backscatter},
+        means={"subgrid_dissipation": -dot(u, backscatter)},
         averages={str(energy): (outermost, outermost)},
         follows={
             str(level): (energy / (2 * shell_width * cutoff * kolmogorov_constant**3)) ** _HALF
         },
     )
-
-
-# Of the eddy viscosity over sqrt(E / cutoff), for a Kolmogorov constant of 1.
-_LEVEL, _RISE, _SLOPE = (sympy.Rational(one) for one in ("0.441", "15.2", "3.03"))
 
 
 def isothermal(viscosity: NotNegative, sound_speed: Positive) -> Model:
@@ -711,7 +711,7 @@ def lowered(
     """Return a lowered model with scalars; parameters that are floats and not 0 stay symbols."""
     for key, value in values.items():
         parts = value if isinstance(value, tuple) and len(value) == 3 else (value,)
-        if not all(isinstance(one, int | float) for one in parts):
+        if not all(isinstance(part, int | float) for part in parts):
             raise InputError(
                 f"equation.{key}: {value!r} is not a number; accepted: a number, or three numbers"
             )
@@ -723,7 +723,7 @@ def lowered(
                     f"scalars: the equation has a parameter {key!r}; accepted: another name than"
                     f" {scalar.name!r}"
                 )
-    return _lowered(find(name), name, fixed, flat, tuple(one.structure for one in scalars))
+    return _lowered(find(name), name, fixed, flat, tuple(scalar.structure for scalar in scalars))
 
 
 # A parameter in the equations: None for a symbol, else its value.

@@ -120,9 +120,9 @@ class Quantity:
     def __rtruediv__(self, other: Any) -> Quantity:
         return as_quantity(other) / self
 
-    def __getitem__(self, place: int | tuple[int, int]) -> Quantity:
+    def __getitem__(self, index: int | tuple[int, int]) -> Quantity:
         """Return a component of a vector, 0, 1 or 2, or of a tensor, such as [0, 2]."""
-        places: tuple[int, ...] = place if isinstance(place, tuple) else (place,)
+        places: tuple[int, ...] = index if isinstance(index, tuple) else (index,)
         text = f"{_within(self, *_OPERATIONS)}[{', '.join(map(str, places))}]"
         expect(text, self, 1, 2)
         is_whole = all(type(one) is int and 0 <= one < 3 for one in places)
@@ -227,11 +227,18 @@ def _unit(axis: int) -> Quantity:
     return Quantity(forms, f"{AXES[axis]}_hat", ("letter", rf"\hat{{\mathbf{{{AXES[axis]}}}}}"))
 
 
-x_hat, y_hat, z_hat = (_unit(axis) for axis in range(3))
-x, y, z, t = (
-    Quantity([Form({one: sympy.Integer(1)})], str(one), ("letter", str(one)))
-    for one in (*COORDINATES, TIME)
-)
+def _letter(symbol: sympy.Symbol) -> Quantity:
+    name = str(symbol)
+    return Quantity([Form({symbol: sympy.Integer(1)})], name, ("letter", name))
+
+
+x_hat = _unit(0)
+y_hat = _unit(1)
+z_hat = _unit(2)
+x = _letter(COORDINATES[0])
+y = _letter(COORDINATES[1])
+z = _letter(COORDINATES[2])
+t = _letter(TIME)
 
 
 def as_number(value: Any) -> sympy.Expr:
@@ -423,7 +430,7 @@ def function(operation: Callable[[sympy.Expr], sympy.Expr], quantity: Quantity) 
     text = f"{getattr(operation, '__name__', 'function')}({quantity.text})"
     expect(text, quantity, 0)
     if quantity.is_complex:
-        raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected a real one")
+        raise InputError(f"{text}: {quantity.text} is {quantity.kind}; expected a real quantity")
     form = form_of_points(operation(quantity.forms[0].at_points()))
     return Quantity([form], text, ("function", operation, quantity))
 
@@ -497,8 +504,8 @@ def spectral(
     ----------
     operation : callable
         ``operation(kx, ky, kz)`` returns the factor, an expression of SymPy in the wavenumbers, in
-        radians per unit of length, numbers and parameters. The result is real if the factor of -k
-        is the complex conjugate of that of k; others are refused.
+        radians per unit of length, numbers and parameters. The result is real if the factors of
+        k and -k are complex conjugates; other operations are refused.
     quantity : Quantity
         A scalar, vector or tensor.
     mean : number or parameter, optional
@@ -521,21 +528,21 @@ def spectral(
         _check_parity(part, sign, text)
     at_zero = _value_at_zero(real) if mean is None else as_number(mean)
     factor = sympy.Integer(0)
-    for part, own, unit in ((real, at_zero, 1), (imaginary, sympy.Integer(0), sympy.I)):
-        is_plain = part.is_polynomial(*WAVENUMBERS) and own == part.subs(
+    for part, mean, unit in ((real, at_zero, 1), (imaginary, sympy.Integer(0), sympy.I)):
+        is_plain = part.is_polynomial(*WAVENUMBERS) and mean == part.subs(
             dict.fromkeys(WAVENUMBERS, 0)
         )
         number, function = part.as_coeff_Mul()
-        filtered = number * Filter(function, own / number) if number else own
+        filtered = number * Filter(function, mean / number) if number else mean
         factor += unit * (sympy.expand(part) if is_plain else filtered)
     return _multiplied(quantity, factor, text, ("spectral", multiplier, quantity))
 
 
-def _parts(given: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+def _parts(function: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """Return the real and the imaginary part of a function of wavenumbers."""
-    if not given.has(sympy.I):
-        return given, sympy.Integer(0)
-    real, imaginary = sympy.expand(given).as_real_imag()
+    if not function.has(sympy.I):
+        return function, sympy.Integer(0)
+    real, imaginary = sympy.expand(function).as_real_imag()
     return real, imaginary
 
 
@@ -548,10 +555,11 @@ def _value_at_zero(part: sympy.Expr) -> sympy.Expr:
 def _check_parity(part: sympy.Expr, sign: int, text: str) -> None:
     """Refuse a factor that would make real fields complex."""
     draw = random.Random(1)
-    values = {one: draw.uniform(0.5, 2) for one in parameters_in([part])}
+    values = {parameter: draw.uniform(0.5, 2) for parameter in parameters_in([part])}
     for _ in range(4):
         k = [draw.uniform(-9, 9) for _ in range(3)]
-        here, there = (at_wavevector(part.subs(values), one) for one in (k, [-one for one in k]))
+        opposite = [-component for component in k]
+        here, there = (at_wavevector(part.subs(values), vector) for vector in (k, opposite))
         difference = sympy.N(here - sign * there)
         is_number = difference.is_number and difference.is_real
         if not is_number or abs(difference) > 1e-9 * (1 + abs(sympy.N(here))):

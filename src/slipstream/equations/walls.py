@@ -39,10 +39,10 @@ class Mirror:
     def of_value(self, value: Value) -> int:
         """Return the sign of a component, or of a derivative of it; 0 where it has none."""
         if isinstance(value, FilteredSource):
-            own = self.of_points(value.source)
+            sign = self.of_points(value.source)
         else:
-            own = self.signs[self.components.index(value.undifferentiated)]
-        derived: int = own * (-1) ** value.orders[self.axis] * self.of_factor(value.filtered)
+            sign = self.signs[self.components.index(value.undifferentiated)]
+        derived: int = sign * (-1) ** value.orders[self.axis] * self.of_factor(value.filtered)
         return derived
 
     def of_factor(self, factor: sympy.Expr) -> int:
@@ -61,10 +61,12 @@ class Mirror:
         points = sympy.sympify(points)
         if signs is None:
             signs = {value: self.of_value(value) for value in values_in(points)}
-        if not all(signs[one] for one in points.free_symbols & set(signs)):
+        if not all(signs[symbol] for symbol in points.free_symbols & set(signs)):
             return 0
-        place = COORDINATES[self.axis]
-        mirrored = {one: sign * one for one, sign in signs.items()} | {place: -place}
+        coordinate = COORDINATES[self.axis]
+        mirrored = {symbol: sign * symbol for symbol, sign in signs.items()} | {
+            coordinate: -coordinate
+        }
         return _sign(points, points.subs(mirrored, simultaneous=True))
 
     def of_sum(self, terms: Mapping[sympy.Expr, sympy.Expr]) -> int:
@@ -168,9 +170,9 @@ def signs_of_products(model: Lowered, mirror: Mirror) -> tuple[int, ...]:
 
 def check_signs(what: Sequence[sympy.Expr], signs: Sequence[int]) -> None:
     """Refuse to transform expressions without a sign."""
-    for one, sign in zip(what, signs, strict=False):
+    for expression, sign in zip(what, signs, strict=False):
         if not sign:
             raise InputError(
-                f"grid.walls: {one} is neither even nor odd across the walls; accepted: sums of "
-                "terms that are all even, or all odd"
+                f"grid.walls: {expression} is neither even nor odd across the walls; accepted: sums"
+                " of terms that are all even, or all odd"
             )

@@ -35,23 +35,37 @@ from slipstream.lattice.velocity_set import Storage
 # Steps between two extrapolations. After fewer, the last increment has not settled; all cost time.
 PERIOD = 6
 # Sites of a row, whose sums are exact: on a GPU few enough that all of its threads have rows.
+_COLUMNS = {"cpu": 4096, "gpu": 512}
 # Products of vectors are at most 2^_BITS.
-_COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
+_BITS = 34
+# Up to this many sites sums are exact.
 _EXACT_SITES = 1 << 53 - _BITS
-# Threads of a GPU's blocks, and vectors whose products two blocks of them have room for.
-_THREADS, _FEW_VECTORS = 256, 12
-_NUMBERS = 4  # of a site: density and momentum
+# Threads of a block of a GPU.
+_THREADS = 256
+# Vectors for whose products two blocks have room.
+_FEW_VECTORS = 12
+# The numbers of a site: density and momentum.
+_NUMBERS = 4
+# Attributes that belong to the flow, and are no part of the state.
 _OF_FLOW = ("_flow", "_comm", "_blocks", "_constants")
+# Attributes that are arrays on the device.
 _ON_DEVICE = ("_before", "_residual", "_residual_changes", "_changes", "_largest", "_sums")
-# By how much a residual may grow before the changes are forgotten, and how often before pressures
-# are, too.
-_GROWTH, _MOST_GROWN = 2.0, 2
+# By how much a residual may grow before the changes are forgotten.
+_GROWTH = 2.0
+# How often it may grow so before the pressures are forgotten, too.
+_MOST_GROWN = 2
 # Residuals below this many times the round-off count as round-off.
 _NOISE = 2.0
 # Changes more parallel than that are one.
 _RANK = 1e-10
 # The largest change of the density of a flow with inertia, which must stay positive.
 _MOST_DENSITY = 0.1
+# The part of the free memory that vectors may take.
+_SHARE = 0.5
+# Bytes that no device has.
+_TOO_MUCH = 1 << 50
+# With fewer vectors it is hardly faster than without.
+_FEWEST = 3
 
 
 @dataclass(frozen=True)
@@ -295,13 +309,6 @@ class Acceleration:
         launch = RowLaunch(self._rows, self._columns, reduces=True)
         size = self._rows, self._columns, sites, stored
         flow.device.run(kernel.bind(launch, *arguments, *size))
-
-
-# The part of the free memory that vectors may take.
-_SHARE = 0.5
-_TOO_MUCH = 1 << 50
-# With fewer vectors it is hardly faster than without.
-_FEWEST = 3
 
 
 def vectors_that_fit(wanted: int, flow: PoreFlow, comm: Comm, room: int | None = None) -> int:

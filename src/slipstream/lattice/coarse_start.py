@@ -26,8 +26,12 @@ from slipstream.lattice.velocity_set import AXES
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
 
-# How much larger voxels are at each turn, and at most; voxels along an edge that must remain.
-_FACTOR, _MOST, _LEAST_EDGE = 2, 4, 6
+# How much larger voxels become in each coarsening.
+_FACTOR = 2
+# How much larger they become at most.
+_MOST = 4
+# Voxels along an edge that must remain.
+_LEAST_EDGE = 6
 # The least tolerance of coarse flows, whose voxels cause larger errors.
 _TOLERANCE = 1e-2
 

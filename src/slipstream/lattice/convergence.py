@@ -23,6 +23,31 @@ from slipstream.runs.simulation_base import StepTimer
 
 # One darcy in square metres.
 DARCY = 9.869233e-13
+# The Mach number above which the method does not hold.
+MACH_LIMIT = 0.3
+# The name in timers of the seconds that extrapolations take.
+_EXTRAPOLATION = "extrapolation"
+# Looks at a flow that only alternates, after which a warning says so.
+_PATIENCE = 10
+# Extrapolations by which those before are judged, at least: half of all, since what converges
+# slowly shows late.
+_JUDGED = 20
+# The factor by which an error is increased.
+_SAFETY = 1.5
+# What the factor grows by for each decimal digit of the error beyond `_DIGITS`: slow modes take the
+# longer to show, the smaller they are.
+_MORE = 0.4
+_DIGITS = 3
+# The factor by which round-off is increased.
+_SAFETY_OF_FLOOR = 2.0
+# The round-off of the steps between two extrapolations, in the last digit of each number, as
+# measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
+# flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
+_ROUNDED = 0.6
+# Extrapolations that do not come nearer, after which round-off is taken to be the reason.
+_STUCK = 20
+# Extrapolations from which the flow may depart, before time steps continue alone.
+_MOST_REJECTIONS = 4
 
 
 def resisted_force(
@@ -110,14 +135,6 @@ def at_rest(sums: FlowSums) -> FlowSums:
     return FlowSums(none, none, sums.mass, 0.0, sums.driving_force, sums.driving_force)
 
 
-# The Mach number above which the method does not hold.
-MACH_LIMIT = 0.3
-# The name in timers of the seconds that extrapolations take.
-_EXTRAPOLATION = "extrapolation"
-# Looks at a flow that only alternates, after which a warning says so.
-_PATIENCE = 10
-
-
 class Convergence:
     """Follows a quantity until it is within a relative `tolerance` of its limit."""
 
@@ -192,22 +209,6 @@ class Convergence:
         return abs(change) / scale if change * before < 0 else math.inf
 
 
-# Extrapolations by which those before are judged, at least: half of all, since what converges
-# slowly shows late.
-_JUDGED = 20
-# By how much more the error is taken to be: more for each of its decimal digits beyond some, since
-# it takes the slower modes the longer to show, the smaller they are; and how much more round-off.
-_SAFETY, _MORE, _DIGITS, _SAFETY_OF_FLOOR = 1.5, 0.4, 3, 2.0
-# The round-off of the steps between two extrapolations, in the last digit of each number, as
-# measured every 20 and every 10 steps. 0.36, in proportion to six steps, is too little: of 37
-# flows in single and mixed precision with a tolerance of 1e-5, three had errors above the estimate.
-_ROUNDED = 0.6
-# Extrapolations that do not come nearer, after which round-off is taken to be the reason.
-_STUCK = 20
-# Extrapolations from which the flow may depart, before time steps continue alone.
-_MOST_REJECTIONS = 4
-
-
 class IterationError:
     """Follows how far a quantity is from its limit while a flow is extrapolated to it.
 
@@ -221,7 +222,7 @@ class IterationError:
     def __init__(self, tolerance: float) -> None:
         self.tolerance = tolerance
         self._values: list[float] = []
-        self._found: list[Extrapolation] = []
+        self._extrapolations: list[Extrapolation] = []
         # Estimates before and after the correction that earlier ones taught.
         self._raw: list[float] = []
         self._errors: list[float] = []
@@ -237,15 +238,15 @@ class IterationError:
     def add(self, value: float, extrapolation: Extrapolation) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown."""
         judged = max(_JUDGED, len(self._values) // 2)
-        before = list(zip(self._values, self._found, self._raw, strict=True))[-judged:]
+        before = list(zip(self._values, self._extrapolations, self._raw, strict=True))[-judged:]
         self._values.append(value)
-        self._found.append(extrapolation)
+        self._extrapolations.append(extrapolation)
         raw, factor = math.inf, 1.0
         if before and value:
             limits = value, extrapolation.value
             reach = max(
-                abs(limit - other) / one.norm if one.norm else 0.0
-                for other, one, _ in before
+                abs(limit - other) / earlier.norm if earlier.norm else 0.0
+                for other, earlier, _ in before
                 for limit in limits
             )
             self._reach = max(self._reach, reach)
@@ -253,8 +254,10 @@ class IterationError:
                 self._reach * extrapolation.round_off + extrapolation.digit * abs(value)
             )
             raw = abs(extrapolation.value - value) + reach * extrapolation.expected_norm + floor
-            known = [(other, one) for other, _, one in before if 0 < one < math.inf]
-            factor = max([1.0, *(abs(extrapolation.value - other) / one for other, one in known)])
+            known = [(other, error) for other, _, error in before if 0 < error < math.inf]
+            factor = max(
+                [1.0, *(abs(extrapolation.value - other) / error for other, error in known)]
+            )
             self._floor, self._floor_share = _SAFETY_OF_FLOOR * floor / abs(value), floor / raw
         self._raw.append(raw)
         error = factor * raw / abs(value) if value else math.inf
@@ -276,7 +279,7 @@ class IterationError:
         return is_most and self._floor > self.tolerance
 
     def looks_left(self) -> float:
-        """Return how many more values it takes until it has converged; infinity if unknown."""
+        """Return the number of values until it has converged; infinity if unknown."""
         if self.converged:
             return 0.0
         errors = [one for one in self._errors[-_JUDGED:] if math.isfinite(one)]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from slipstream.case.lattice_case import Image, LatticeRun
-from slipstream.engine.array_types import Comm, Communicator
+from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import (
     check_agreement,
     collectively,
@@ -37,6 +37,12 @@ from slipstream.lattice.velocity_set import AXES, D3Q19, VelocitySet
 
 # Of voxels in which pores can be removed: an array that the source may keep is copied.
 _WRITABLE: Sequence[Literal["C", "W", "O"]] = ("C", "W", "O")
+# Faces match if they differ at most this many times as much as neighbouring planes do.
+_AS_MUCH = 1.5
+# Pairs of neighbouring planes that are compared along each axis.
+_PAIRS = 16
+# The width of pores is measured in this many planes of an image, or a few more.
+_PLANES = 128
 
 
 @dataclass(frozen=True)
@@ -211,16 +217,51 @@ def _check_mask(voxels: Any, box: Box) -> None:
         )
 
 
-# Faces match if they differ at most this many times as much as neighbouring planes do.
-_AS_MUCH = 1.5
-# Pairs of neighbouring planes that are compared along each axis.
-_PAIRS = 16
+def _check_pores(connectivity: Connectivity) -> None:
+    if not connectivity.pores:
+        raise InputError(
+            "the image has no pore voxel; say which value is pore (pore = ...), "
+            "or crop another part"
+        )
+
+
+def no_path_text(connectivity: Connectivity, axes: Sequence[int]) -> str:
+    """Return along which axes nothing can flow, and what helps; "" if a path leads along all."""
+    closed = [AXES[axis] for axis in axes if not connectivity.percolates[axis]]
+    if not closed:
+        return ""
+    return (
+        f"no path leads through the pores along {' and '.join(closed)}: nothing can flow, so that "
+        "the permeability is 0; if it should not be, check which value is pore, mirror the image or"
+        " add buffer layers if its faces do not match, or choose another axis"
+    )
+
+
+def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
+    """Return a box grown by a voxel along each axis, except where there is a wall."""
+    return Box(
+        tuple(a - (joined or a > 0) for a, joined in zip(box.start, periodic, strict=True)),
+        tuple(
+            b + (joined or b < size)
+            for b, size, joined in zip(box.stop, shape, periodic, strict=True)
+        ),
+    )
+
+
+def _shell(
+    voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Communicator
+) -> dict[int, list[np.ndarray]]:
+    """Return the other ranks' voxels of the shell, by rank and block by block. Collective."""
+    sent: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
+    for block in plan.sends:
+        sent[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
+    return dict(enumerate(comm.alltoall(sent)))
 
 
 def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], joined: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
-    """Return how many pore voxels have solid across the joined faces of each axis. Collective."""
+    """Return the number of pore voxels with solid across the joined faces, by axis. Collective."""
     above = _plane_of_slabs(voxels, shape, 0, comm)
     # Above the last plane comes the first one.
     ends = int(slab.stop[0] == shape[0])
@@ -283,8 +324,7 @@ def _plane_of_slabs(
     return redistribute(voxels, read, planes, comm)
 
 
-# The width of pores is measured in this many planes of an image, or a few more.
-_PLANES = 128
+# -- the width of pores ----------------------------------------------------------------------------
 
 
 def pore_widths(
@@ -335,24 +375,7 @@ def _moved(pores: np.ndarray, axis: int, by: int, is_periodic: bool) -> np.ndarr
     return moved
 
 
-def _check_pores(connectivity: Connectivity) -> None:
-    if not connectivity.pores:
-        raise InputError(
-            "the image has no pore voxel; say which value is pore (pore = ...), "
-            "or crop another part"
-        )
-
-
-def no_path_text(connectivity: Connectivity, axes: Sequence[int]) -> str:
-    """Return along which axes nothing can flow, and what helps; "" if a path leads along all."""
-    closed = [AXES[axis] for axis in axes if not connectivity.percolates[axis]]
-    if not closed:
-        return ""
-    return (
-        f"no path leads through the pores along {' and '.join(closed)}: nothing can flow, so that "
-        "the permeability is 0; if it should not be, check which value is pore, mirror the image or"
-        " add buffer layers if its faces do not match, or choose another axis"
-    )
+# -- how ranks divide pores ------------------------------------------------------------------------
 
 
 def _cartesian(
@@ -415,6 +438,9 @@ def divided_pores(voxels: np.ndarray, partition: str, ranks: int) -> list[Box]:
     return PARTITIONS[partition](voxels, box, voxels.shape, ranks, None) if ranks > 1 else [box]
 
 
+# -- links between ranks ---------------------------------------------------------------------------
+
+
 def crossing_links(
     read: Callable[[Box], np.ndarray],
     boxes: Sequence[Box],
@@ -422,7 +448,7 @@ def crossing_links(
     periodic: Sequence[bool],
     rank: int,
 ) -> dict[int, int]:
-    """Return how many links lead from a rank to each of its imagined neighbours.
+    """Return the number of links from a rank to each of its imagined neighbours.
 
     ``read(box)`` gives the voxels of any box of the image.
     """
@@ -462,27 +488,6 @@ class _Faces:
         if face not in self._known:
             self._known[face] = self._read(face)
         return self._known[face]
-
-
-def _reach(box: Box, shape: Sequence[int], periodic: Sequence[bool]) -> Box:
-    """Return a box grown by a voxel along each axis, except where there is a wall."""
-    return Box(
-        tuple(a - (joined or a > 0) for a, joined in zip(box.start, periodic, strict=True)),
-        tuple(
-            b + (joined or b < size)
-            for b, size, joined in zip(box.stop, shape, periodic, strict=True)
-        ),
-    )
-
-
-def _shell(
-    voxels: np.ndarray, box: Box, plan: HaloPlan, comm: Communicator
-) -> dict[int, list[np.ndarray]]:
-    """Return the other ranks' voxels of the shell, by rank and block by block. Collective."""
-    sent: list[list[np.ndarray]] = [[] for _ in range(comm.size)]
-    for block in plan.sends:
-        sent[block.peer].append(np.ascontiguousarray(voxels[block.source.slices(box)]))
-    return dict(enumerate(comm.alltoall(sent)))
 
 
 def _crossing(

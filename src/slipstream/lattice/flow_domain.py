@@ -36,6 +36,10 @@ from slipstream.lattice.velocity_set import AXES
 _Range = tuple[tuple[int, int], tuple[int, int], bool]
 # Per voxel, while the image is redistributed: as read, as redistributed, and with a shell.
 _BYTES_TO_READ = 3
+# The keys of an image that say how its file is read.
+_FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
+# Planes from which the share of pores is estimated.
+_SOME_PLANES = 8
 
 
 class Domain:
@@ -167,9 +171,6 @@ def _used_box(crop: Sequence[Sequence[int]], shape: Sequence[int]) -> Box:
     return Box(*(tuple(corner) for corner in zip(*ranges, strict=True)))
 
 
-_FILE_OPTIONS = ("pore", "pore_below", "pore_above", "dtype", "byte_order", "offset", "dataset")
-
-
 def open_domain(
     image: Image, axis: str, comm: Comm, in_memory: Any = None, terms: Terms = CASES
 ) -> Domain:
@@ -191,10 +192,6 @@ def open_domain(
             source = open_image(where, shape=shape, comm=comm, **options)
         crop = image.crop and list(image.crop[::-1])
         return Domain(source, crop, image.mirror, image.buffer, axis)
-
-
-# Planes from which the share of pores is estimated.
-_SOME_PLANES = 8
 
 
 def porosity_of_planes(domain: Domain) -> float:

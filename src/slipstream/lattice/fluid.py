@@ -22,6 +22,13 @@ from slipstream.lattice.velocity_set import D3Q19
 
 # The relaxation time of flows that are followed in time, and of those with inertia.
 USUAL_TIME = 1.0
+# The relaxation time of extrapolated flows grows with the width of pores in voxels, between limits.
+# The pressure is solved for, so what takes time is momentum that crosses pores: the larger the
+# viscosity, the fewer steps. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose
+# more.
+_LEAST_TIME = 1.25
+_TIME_PER_WIDTH = 1 / 8
+_MOST_TIME = 1.5
 
 
 class _OfFluid:
@@ -107,13 +114,6 @@ class Fluid(_OfFluid):
         return 1 / self.relaxation_time, 1 / odd, *force, unit
 
 
-# The relaxation time of extrapolated flows grows with the width of pores in voxels, between limits.
-# The pressure is solved for, so what takes time is momentum that crosses pores: the larger the
-# viscosity, the fewer steps. Beyond 1.5 little is gained, and straight ducts, where 1 is best, lose
-# more.
-_LEAST, _BY_WIDTH, _MOST = 1.25, 1 / 8, 1.5
-
-
 def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True) -> LatticeCase:
     """Return a case with a relaxation time that suits pores of a width, unless it has one.
 
@@ -125,7 +125,7 @@ def with_relaxation_time(case: LatticeCase, width: float, has_room: bool = True)
     is_short = case.numerics.precision == "float16"
     extrapolates = case.convergence.vectors and case.ends_early and has_room
     if extrapolates and not (case.flow.inertia or is_short):
-        time = round(min(max(1 + _BY_WIDTH * width, _LEAST), _MOST), 2)
+        time = round(min(max(1 + _TIME_PER_WIDTH * width, _LEAST_TIME), _MOST_TIME), 2)
     flow = case.flow.model_copy(update={"relaxation_time": time})
     return case.model_copy(update={"flow": flow})
 

@@ -22,11 +22,18 @@ from slipstream.lattice.domain_decomposition import Subdomain
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import row_order
 
-# Sites whose populations are moved together; the most in a chunk of the files, and the fewest where
-# a rank has several chunks.
+# Sites whose populations are moved together.
 _SITES_AT_ONCE = 1 << 20
-_MOST_IN_CHUNK, _LEAST_IN_CHUNK, _CHUNKS = 1 << 20, 1 << 16, 16
-_BOXES, _VOXEL, AXES_TABLE = "part", "voxel", "axes"  # names of arrays
+# The most sites in a chunk of the files.
+_MOST_IN_CHUNK = 1 << 20
+# The fewest sites in a chunk, where a rank has several.
+_LEAST_IN_CHUNK = 1 << 16
+# Chunks per rank, between these bounds.
+_CHUNKS = 16
+# Names of arrays.
+_BOXES = "part"
+_VOXEL = "voxel"
+AXES_TABLE = "axes"
 
 
 @dataclass(frozen=True)

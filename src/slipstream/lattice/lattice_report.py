@@ -31,7 +31,10 @@ _FAR_FROM_COARSE = 0.25
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
 # Bytes of each of the two arrays of the measured copy: beyond all caches.
-_COPY, _LEAST_COPY = 1 << 28, 1 << 26
+_COPY = 1 << 28
+_LEAST_COPY = 1 << 26
+_PRECISION = KeyName("numerics", "precision")
+_TOLERANCE = KeyName("convergence", "tolerance")
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def flow_findings(
 def speed_findings(
     flow: PoreFlow, comm: Comm, sites: int, steps: int, seconds: float, devices: int
 ) -> dict[str, Fact]:
-    """Return how many sites were updated per second. Collective.
+    """Return the number of sites updated per second. Collective.
 
     `seconds` is this rank's time; `sites` and `devices` are those of all ranks.
     """
@@ -214,9 +217,6 @@ def mirrored_tensor_text(mirrored: Sequence[str]) -> str:
 def distance_text(residual: float) -> str:
     """Return the estimated distance from the steady flow as text; 1 means that it is unknown."""
     return UNKNOWN if residual == 1 else f"{residual:.2g}"
-
-
-_PRECISION, _TOLERANCE = KeyName("numerics", "precision"), KeyName("convergence", "tolerance")
 
 
 def half_precision_text(residual: float, tolerance: float) -> list[KeyName | str]:

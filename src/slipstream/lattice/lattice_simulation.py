@@ -687,10 +687,10 @@ class LatticeSimulation(Simulation):
     def findings(self, seconds: float, steps: int) -> dict[str, Fact]:
         """Return the permeability, how accurate it is, and how fast the run was. Collective."""
         records, voxel_size = [*self._over, self._record()], self.case.image.voxel_size
-        devices, pores, axis = len({one.device for one in self._loads}), self.found, self._axis
+        devices, pores, axis = len({load.device for load in self._loads}), self.found, self._axis
         tensor = self.tensor() if len(self._axes) > 1 else None
         means = self.steadiness.means()
-        drag, drive = (one[axis] for one in (means.sums.wall_force, means.sums.driving_force))
+        drag, drive = (force[axis] for force in (means.sums.wall_force, means.sums.driving_force))
         si, along = self._in_si_units(means.sums), AXES[axis]
         names = {"darcy_velocity": ("Darcy velocity", "m/s"), "reynolds": ("Reynolds number", "")}
         tortuosity = self.axis_flow("", keep_fields=False).tortuosity

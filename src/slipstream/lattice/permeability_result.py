@@ -22,7 +22,10 @@ from slipstream.lattice.velocity_set import TUNED, Storage
 from slipstream.lattice.voxel_fields import FIELDS, FlowSnapshot, VoxelFields
 
 # Why a flow ended. Round-off leaves more than the tolerance.
-CONVERGED, MOST_STEPS, CALLBACK, INTERRUPTED = "converged", "max_steps", "callback", "interrupted"
+CONVERGED = "converged"
+MOST_STEPS = "max_steps"
+CALLBACK = "callback"
+INTERRUPTED = "interrupted"
 ROUND_OFF = "round-off"
 # Nothing can flow along the axis.
 NO_PATH = "no path"
@@ -231,6 +234,12 @@ class AxisFlow:
         return float(self.wall_force[along] / self.driving_force[along])
 
 
+def _ending(ended: str, residual: float, steps: int) -> str:
+    distance = distance_text(residual)
+    away = "at an unknown distance" if distance == UNKNOWN else f"{distance} (relative, estimated)"
+    return f"{ended}, after {steps} steps, {away} from the steady flow"
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Permeability:
     """The permeability of an image, its accuracy, and the flow from which it was computed.
@@ -399,12 +408,6 @@ class PermeabilityInterrupted(KeyboardInterrupt):
         steps = f"after {result.steps} steps"
         super().__init__(f"interrupted {steps}; the estimate so far is this exception's result")
         self.result = result
-
-
-def _ending(ended: str, residual: float, steps: int) -> str:
-    distance = distance_text(residual)
-    away = "at an unknown distance" if distance == UNKNOWN else f"{distance} (relative, estimated)"
-    return f"{ended}, after {steps} steps, {away} from the steady flow"
 
 
 def _text(rows: list[tuple[str, str]]) -> str:

@@ -25,8 +25,10 @@ from slipstream.lattice.permeability_result import NO_PATH, Permeability
 if TYPE_CHECKING:
     from slipstream.lattice.lattice_simulation import LatticeSimulation
 
-# Voxels of a pilot at most, and how much larger they are: pores must not be lost.
-_MOST_VOXELS, _FACTORS = 1 << 19, (2, 4)
+# Voxels of a pilot at most.
+_MOST_VOXELS = 1 << 19
+# How much larger they are: pores must not be lost.
+_FACTORS = (2, 4)
 
 
 def pilot_findings(
@@ -86,7 +88,7 @@ def run_pilot(simulation: LatticeSimulation, factor: int, seconds: float) -> Per
     force, drop = drive_of(case, simulation.domain)
     began = clock.monotonic()
 
-    def is_late(told: FlowProgress) -> bool:
+    def is_late(progress: FlowProgress) -> bool:
         return clock.monotonic() - began > seconds
 
     coarse = coarse_pores(simulation, factor)

@@ -28,6 +28,11 @@ from slipstream.lattice.fluid import Fluid
 from slipstream.lattice.pore_step import MAKERS_OF_LINKS, PoreStep, Sites, SwappedSites
 from slipstream.lattice.velocity_set import PROPAGATIONS, SEGMENT, Storage
 
+# Sites that one row of threads sums over.
+_SUM_COLUMNS = 4096
+# The exponent of how large pressures may be in their unit.
+_LARGE = 6
+
 
 def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.ndarray, np.ndarray]:
     """Return the populations that enter a subdomain through faces, and what a pressure drop adds.
@@ -60,7 +65,7 @@ def inlets(subdomain: Subdomain, axes: Iterable[int] = range(3)) -> tuple[np.nda
 
 
 def face_pores(subdomain: Subdomain) -> np.ndarray:
-    """Return how many of a subdomain's pores lie at the two faces of the domain along each axis."""
+    """Return the number of a subdomain's pores at the two faces of the domain along each axis."""
     inner, box, counts = subdomain.own[1:-1, 1:-1, 1:-1], subdomain.box, np.zeros(3)
     for axis in range(3 if box.size else 0):
         for plane in (0, subdomain.shape[axis] - 1):
@@ -90,12 +95,6 @@ def _is_open(subdomain: Subdomain, sites: np.ndarray, direction: int) -> np.ndar
     )
     arrives: np.ndarray = from_here | np.isin(names, known)
     return arrives
-
-
-# Sites that one row of threads sums over.
-_SUM_COLUMNS = 4096
-# The exponent of how large pressures may be in their unit.
-_LARGE = 6
 
 
 class PoreFlow:

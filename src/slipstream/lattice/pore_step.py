@@ -33,12 +33,28 @@ from slipstream.lattice.velocity_set import (
 
 # A site's populations of all directions would compete for the same cache lines if they lay a
 # multiple of 4096 bytes apart, so the number of sites, in whole units, is about _OVER modulo _TURN.
-_OVER, _TURN = 48, 512
+_OVER = 48
+_TURN = 512
 # Sites that are advanced together, by kind of device.
 SITES_OF_UNIT = {"cpu": SEGMENT, "gpu": 64}
-# Links have 31 bits for the number of their site, and 16 for its rank in a row.
-_MOST_SITES, _MOST_COLUMNS = 2**31, 2**16
+# Links have 31 bits for the number of their site.
+_MOST_SITES = 2**31
+# Links have 16 bits for the rank of their site in a row.
+_MOST_COLUMNS = 2**16
+# The bit of a link to a wall.
 _BOUNCES = 1 << 31
+# By bytes of a real: sites of a GPU's thread, threads of a block, for how many such blocks of a
+# multiprocessor the registers have to suffice, and of how many sites further on links are fetched:
+# about as many sites as are advanced at a time.
+_BLOCKS = {8: (2, 128, 2, 1 << 16), 4: (2, 128, 3, 1 << 17)}
+# Units of sites of a CPU's task.
+_UNITS_ON_CPUS = 32
+# Populations that 32 bits can number, with some to spare.
+_MOST_PLACES = (1 << 32) - (1 << 12)
+# Sites among which strips are made.
+_STRIP_BLOCK = 4096
+# Units that a rank with one core advances before it checks for messages.
+_CHUNK = 1 << 15
 
 
 class Sites:
@@ -137,7 +153,7 @@ class Sites:
 
 
 def unit_of(device: Device) -> int:
-    """Return how many neighbouring sites a device advances together."""
+    """Return the number of neighbouring sites that a device advances together."""
     return SITES_OF_UNIT["gpu" if device.tiled_transforms() else "cpu"]
 
 
@@ -161,17 +177,6 @@ def check_size(columns: int, sites: int) -> None:
         raise InputError(
             f"a rank's box has {sites} pore voxels; accepted: fewer than 2^31; use more ranks"
         )
-
-
-# By bytes of a real: sites of a GPU's thread, threads of a block, for how many such blocks of a
-# multiprocessor the registers have to suffice, and of how many sites further on links are fetched:
-# about as many sites as are advanced at a time.
-_BLOCKS = {8: (2, 128, 2, 1 << 16), 4: (2, 128, 3, 1 << 17)}
-_UNITS_ON_CPUS = 32
-# Populations that 32 bits can number, with some to spare.
-_MOST_PLACES = (1 << 32) - (1 << 12)
-# Sites among which strips are made.
-_STRIP_BLOCK = 4096
 
 
 class StoredSites(Protocol):
@@ -359,10 +364,6 @@ def _strip_links(sites: Sites, storage: Storage, wide: Array) -> Links:
 
 # By encoding: what makes the links of sites from their wide links.
 MAKERS_OF_LINKS = {"wide": _wide_links, "compact": _compact_links, "strips": _strip_links}
-
-
-# Units that a rank with one core advances before it checks for messages.
-_CHUNK = 1 << 15
 
 
 @dataclass(frozen=True)

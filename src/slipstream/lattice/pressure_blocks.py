@@ -37,18 +37,26 @@ _MOST_BLOCKS = 1 << 22
 _FEW_CELLS = 64
 # By how much two sweeps relax: Chebyshev's choice for what one grid leaves to another.
 _RELAXATIONS = 0.56, 1.39
-# What is left of the residual when the equation is taken as solved, and iterations at most.
-_LEFT, _MOST_CYCLES = 0.1, 6
-# The scalars of conjugate gradients (`Scalar` in kernels), and rows whose sums are added together.
-_SIZE, _SIZE_BEFORE, _COST, _REST, _SCALARS = range(5)
+# The share of the residual that is left when the equation counts as solved.
+_LEFT = 0.1
+# Iterations at most.
+_MOST_CYCLES = 6
+# The scalars of conjugate gradients (`Scalar` in kernels; 1 is the size before), and their number.
+_SIZE = 0
+_COST = 2
+_REST = 3
+_SCALARS = 4
+# Rows whose sums are added together.
 _GROUP = 256
 # Kernels that sum over rows; blocks from which on lanes share them.
 _REDUCING = ("multiply_rows", "step_along")
 _CELLS_TO_SHARE = 1 << 14
 # Mobility of the fluid in pores, times the viscosity, in squares of voxels: of narrow ones.
 _MOBILITY = 0.45
-# Rows of sites, whose sums are exact, and the bits of a summand.
-_COLUMNS, _BITS = {"cpu": 4096, "gpu": 512}, 34
+# Sites of a row, whose sums are exact.
+_COLUMNS = {"cpu": 4096, "gpu": 512}
+# The bits of a summand.
+_BITS = 34
 
 
 def block_edge(shape: Sequence[int]) -> int:
@@ -97,7 +105,7 @@ class PressureBlocks:
         self._clear = device.fill(self._sums, 0)
         self._rows = math.prod(self._blocks[:2])
         self._largest = device.zeros((self._rows, 1), np.float64)
-        self._found = device.zeros(self._blocks, np.float32)
+        self._block_pressures = device.zeros(self._blocks, np.float32)
         self._grids = None
         if comm is None or comm.rank == 0:
             velocity_set = flow.subdomain.velocity_set
@@ -136,7 +144,7 @@ class PressureBlocks:
         )
         if comm is not None:
             sums = device.array(sum_over_ranks(comm, device.to_host(sums)))
-        pressures, most_found = self._found, 0.0
+        pressures, most_found = self._block_pressures, 0.0
         if self._grids is not None:
             by_block = self._rows, self._blocks[2]
             self._run_rows("largest_sums", sums, self._largest, *by_block)
@@ -145,7 +153,7 @@ class PressureBlocks:
                 self._grids.solve(sums, most_sum)
             factor = most_sum / (scale or 1.0)
             self._run_rows(
-                "take_found", self._grids.found, factor, pressures, self._largest, *by_block
+                "take_found", self._grids.solution, factor, pressures, self._largest, *by_block
             )
             most_found = self._most()
         if comm is not None:
@@ -157,7 +165,7 @@ class PressureBlocks:
         factor = fluid.viscosity / (_MOBILITY * weight * steps)
         bound = factor * (most_found + most)
         scale, parts = scale_to_bits(bound, _BITS), self._parts
-        given = (
+        arguments = (
             pressures,
             flow.walls,
             self._places,
@@ -167,7 +175,7 @@ class PressureBlocks:
             self.pressure,
             parts,
         )
-        self._run("spread_pressure", *given, *self._image[:2], *self._blocks)
+        self._run("spread_pressure", *arguments, *self._image[:2], *self._blocks)
         if len(parts):
             parts = group_sums(device, parts)
         whole = np.array([sum(map(int, device.to_host(parts)[:, 0]))])
@@ -190,6 +198,12 @@ class PressureBlocks:
             launch = RowLaunch(rows, self._columns, reduces=True)
             size = rows, self._columns, sites.count, sites.stored
             self._flow.device.run(self._kernel(name).bind(launch, *arguments, *size))
+
+
+def _table(size: int, edge: int) -> np.ndarray:
+    """Return in which block each place along an axis is, and those before and behind it."""
+    places = np.arange(size) // edge
+    return np.concatenate([places[-1:], places, places[:1]])
 
 
 @dataclass(frozen=True)
@@ -240,7 +254,7 @@ class PressureGrids:
         self._few = device.array(_inverse(last, velocity_set), np.float32)
         shape = self.grids[0].b.shape
         # The pressure of each block; rows have one more place at either end.
-        self.found, self._along = (device.zeros(shape, np.float32) for _ in range(2))
+        self.solution, self._along = (device.zeros(shape, np.float32) for _ in range(2))
         self._sums = device.zeros((shape[0] * shape[1],), np.float64)
         self._parts = device.zeros((-(-len(self._sums) // _GROUP),), np.float64)
         self._scalars = device.zeros((_SCALARS,), np.float64)
@@ -261,7 +275,9 @@ class PressureGrids:
         device, b = self._device, self.grids[0].b
         rows, columns = math.prod(sources.shape[:2]), sources.shape[2]
         kernel, launch = self._kernel("give_parts"), RowLaunch(rows, columns + 2)
-        device.run(kernel.bind(launch, sources, largest, b, self.found, self._along, rows, columns))
+        device.run(
+            kernel.bind(launch, sources, largest, b, self.solution, self._along, rows, columns)
+        )
         device.run(self._clear)
         self._squares.run()
         self._squares.synchronize()
@@ -293,7 +309,7 @@ class PressureGrids:
         self._add(graph, "drive_along", (first.couplings, along), (driven,), sizes=shape)
         self._add(graph, "multiply_rows", (along, driven), (self._sums,), sizes=columns)
         self._record_total(graph, _COST)
-        written = self.found, left, self._sums
+        written = self.solution, left, self._sums
         self._add(graph, "step_along", (along, driven, scalars), written, sizes=columns)
         self._record_total(graph, _REST)
 
@@ -350,7 +366,9 @@ class PressureGrids:
     ) -> None:
         """Record a kernel on the rows that it writes, which lanes share if there are many."""
         columns, reduces = sizes[-1], name in _REDUCING
-        by_row = [one if one.ndim == 1 else one.reshape(-1, one.shape[-1]) for one in writes]
+        by_row = [
+            array if array.ndim == 1 else array.reshape(-1, array.shape[-1]) for array in writes
+        ]
         rows = len(by_row[0])
         lanes = graph.device.lanes if rows * columns >= _CELLS_TO_SHARE else 1
         for lane in range(lanes):
@@ -360,7 +378,7 @@ class PressureGrids:
             graph.add(
                 self._kernel(name).bind(launch, *arguments),
                 reads=reads,
-                writes=[one[low:high] for one in by_row],
+                writes=[array[low:high] for array in by_row],
                 label="pressure",
                 category="compute",
                 lane=graph.lane_of_batch(lane)[1],
@@ -385,12 +403,6 @@ def _kernels(device: Device, velocity_set: VelocitySet) -> Callable[[str], Kerne
     """Return what gives kernels by name, for all storages, since none reads populations."""
     constants: dict[str, Any] = {**PLAIN_CONSTANTS, **velocity_set.constants}
     return partial(device.kernel, "pressure_blocks.hpp", **constants)
-
-
-def _table(size: int, edge: int) -> np.ndarray:
-    """Return in which block each place along an axis is, and those before and behind it."""
-    places = np.arange(size) // edge
-    return np.concatenate([places[-1:], places, places[:1]])
 
 
 def places_of_sites(flow: PoreFlow) -> Array:

@@ -33,6 +33,8 @@ _PRECISION = 1e-5
 _CANDIDATES = 2**16
 # Candidates per sphere after which a pack is considered full.
 _PATIENCE = 2000
+# The solid fraction at which random sequential addition saturates, in an infinite box.
+_FULL = 0.384
 
 
 def draw_spheres(centres: np.ndarray, radius: float, shape: Sequence[int], box: Box) -> np.ndarray:
@@ -335,8 +337,6 @@ SPHERE_LATTICES = {
         math.sqrt(1 / 6),
     ),
 }
-# The solid fraction at which random sequential addition saturates, in an infinite box.
-_FULL = 0.384
 
 
 @dataclass(frozen=True)

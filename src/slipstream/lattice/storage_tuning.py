@@ -31,6 +31,9 @@ _BYTES_OF_WALLS = 4
 _BYTES_PER_VOXEL = 3.2
 # Addresses of a population that is swapped, after each of the two steps of a pair.
 _BYTES_OF_ADDRESSES = 16
+# Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
+_VOXELS = {"cpu": 1 << 23, "gpu": 1 << 24}
+_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,6 @@ _CANDIDATES = {
         )
     ],
 }
-# Voxels that suffice to tell, and pairs of steps that are timed, after one that is not.
-_VOXELS = {"cpu": 1 << 23, "gpu": 1 << 24}
-_PAIRS = 3
 
 
 def choose_storage(

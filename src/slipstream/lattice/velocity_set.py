@@ -59,7 +59,7 @@ class VelocitySet:
         start, position, size, row_of, middle = (np.zeros(self.directions, int) for _ in range(5))
         before = 0
         for number, row in enumerate(self._rows):
-            still = [one for one in row if not self.velocities[one][2]]
+            still = [direction for direction in row if not self.velocities[direction][2]]
             start[row], position[row], size[row] = before, np.arange(len(row)), len(row)
             row_of[row], middle[row] = number - 1, still[0] if still else 0
             before += len(row)
@@ -77,15 +77,14 @@ class VelocitySet:
             f"// {self.name}, written by lattice/velocity_set.py.",
             f"constexpr int DIRECTIONS = {self.directions};",
             f"constexpr int UPSTREAM_ROWS = {self.upstream_rows};",
-            *(f"constexpr int {key}[] = {{{_listed(one)}}};" for key, one in integers.items()),
+            *(
+                f"constexpr int {key}[] = {{{', '.join(map(repr, values.tolist()))}}};"
+                for key, values in integers.items()
+            ),
             f"INLINE constexpr int row_size(int q) {{ return {_by_range(size)}; }}",
             f"INLINE constexpr double weight(int q) {{ return {_by_range(self.weights)}; }}",
         ]
         return "\n".join(lines) + "\n"
-
-
-def _listed(numbers: np.ndarray) -> str:
-    return ", ".join(map(repr, numbers.tolist()))
 
 
 def _by_range(numbers: np.ndarray) -> str:
@@ -141,14 +140,13 @@ class Propagation:
 
 
 # How populations move from site to site in the two steps of a pair. With two lattices, a step reads
-# its own sites of one array and stores to the sites downstream in the other. In the AA pattern
-# (Bailey et al. 2009) there is one array: an even step stores outgoing populations at its own site,
-# in the opposite direction; an odd step reads from, and stores to, the neighbouring sites.
-TWO_LATTICE, AA_EVEN, AA_ODD = (
-    Step("TWO_LATTICE"),
-    Step("AA_EVEN", needs_links=False),
-    Step("AA_ODD"),
-)
+# its own sites of one array and stores to the sites downstream in the other.
+TWO_LATTICE = Step("TWO_LATTICE")
+# In the AA pattern (Bailey et al. 2009) there is one array: an even step stores outgoing
+# populations at its own site, in the opposite direction.
+AA_EVEN = Step("AA_EVEN", needs_links=False)
+# An odd step reads from, and stores to, the neighbouring sites.
+AA_ODD = Step("AA_ODD")
 PROPAGATIONS = {
     "two-lattice": Propagation((TWO_LATTICE, TWO_LATTICE), arrays=2),
     "aa": Propagation((AA_EVEN, AA_ODD), arrays=1),

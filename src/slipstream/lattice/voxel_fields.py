@@ -22,6 +22,44 @@ from slipstream.lattice.velocity_set import SEGMENT, Storage
 
 # Bytes of fields in one copy from the device.
 BYTES_AT_ONCE = 1 << 28
+# The columns of a run's series and of its results, with their labels.
+LABELS = {
+    "step": "number of time steps done",
+    "time": "time (time steps)",
+    "step_size": "number of time steps that are done together",
+    "permeability_lattice": "permeability along the flow (squares of voxels)",
+    "permeability": "permeability along the flow (m^2; squares of voxels if image.voxel_size is 1)",
+    "permeability_millidarcy": "permeability along the flow (mD)",
+    "velocity_x": "superficial velocity along x, mean over all voxels (voxels per step)",
+    "velocity_y": "superficial velocity along y, mean over all voxels (voxels per step)",
+    "velocity_z": "superficial velocity along z, mean over all voxels (voxels per step)",
+    "mach": "largest Mach number",
+    "mass": "mean deviation of the density from that at rest, relative to it",
+    **{
+        f"permeability_{row}{column}": f"permeability tensor, flow along {row} by a force along"
+        f" {column} (m^2; squares of voxels if image.voxel_size is 1); 0 until it is known"
+        for row in "xyz"
+        for column in "xyz"
+    },
+    "darcy_velocity": "superficial velocity along the flow (m/s)",
+    "reynolds": "Darcy velocity times the root of the permeability over the kinematic viscosity",
+    "wall_force": "drag on all walls along the flow (lattice units)",
+    "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
+    "residual": "estimated relative distance of the permeability from its steady value, as of the"
+    " last look; 1 as long as nothing can be said",
+}
+# Their indices in PoreFlow.fields().
+_VELOCITIES = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}
+_DENSITY = 3
+# The fields of a flow, with their long names.
+FIELDS = {
+    "velocity": "velocity along x, y and z",
+    **{name: f"velocity along {name[-1]}" for name in _VELOCITIES},
+    "speed": "magnitude of the velocity",
+    "density": "density",
+    "pressure": "pressure, a third of the density",
+    "pore": "1 in pores, 0 in solid",
+}
 
 
 class HasFields(Protocol):
@@ -99,44 +137,6 @@ def plane_ranges(shape: Sequence[int], storage: Storage) -> Iterator[tuple[int, 
         yield low, min(low + step, shape[0])
 
 
-LABELS = {
-    "step": "number of time steps done",
-    "time": "time (time steps)",
-    "step_size": "number of time steps that are done together",
-    "permeability_lattice": "permeability along the flow (squares of voxels)",
-    "permeability": "permeability along the flow (m^2; squares of voxels if image.voxel_size is 1)",
-    "permeability_millidarcy": "permeability along the flow (mD)",
-    "velocity_x": "superficial velocity along x, mean over all voxels (voxels per step)",
-    "velocity_y": "superficial velocity along y, mean over all voxels (voxels per step)",
-    "velocity_z": "superficial velocity along z, mean over all voxels (voxels per step)",
-    "mach": "largest Mach number",
-    "mass": "mean deviation of the density from that at rest, relative to it",
-    **{
-        f"permeability_{row}{column}": f"permeability tensor, flow along {row} by a force along"
-        f" {column} (m^2; squares of voxels if image.voxel_size is 1); 0 until it is known"
-        for row in "xyz"
-        for column in "xyz"
-    },
-    "darcy_velocity": "superficial velocity along the flow (m/s)",
-    "reynolds": "Darcy velocity times the root of the permeability over the kinematic viscosity",
-    "wall_force": "drag on all walls along the flow (lattice units)",
-    "driving_force": "what drives the flow along its axis, on all pores (lattice units)",
-    "residual": "estimated relative distance of the permeability from its steady value, as of the"
-    " last look; 1 as long as nothing can be said",
-}
-# Their indices in PoreFlow.fields().
-_VELOCITIES, _DENSITY = {"velocity_x": 2, "velocity_y": 1, "velocity_z": 0}, 3
-# The fields of a flow, with their long names.
-FIELDS = {
-    "velocity": "velocity along x, y and z",
-    **{name: f"velocity along {name[-1]}" for name in _VELOCITIES},
-    "speed": "magnitude of the velocity",
-    "density": "density",
-    "pressure": "pressure, a third of the density",
-    "pore": "1 in pores, 0 in solid",
-}
-
-
 def describe_field(name: str, in_si: bool) -> tuple[str, str]:
     """Return the long name of a field and its unit."""
     if name in ("velocity", "speed", *_VELOCITIES):
@@ -156,7 +156,7 @@ def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) ->
     curves = ["permeability_millidarcy" if in_metres else "permeability_lattice"]
     unit = "mD" if in_metres else "voxels²"
     if len(axes) > 1:
-        curves = [f"permeability_{one}{one}" for one in axes]
+        curves = [f"permeability_{along}{along}" for along in axes]
         unit = "m²" if in_metres else "voxels²"
     return PictureChoice(
         curves=(tuple(curves),),
@@ -177,7 +177,7 @@ def picture_choice(axes: Sequence[str], in_metres: bool, in_si: bool = False) ->
         short_labels={**dict.fromkeys(curves, "permeability $k$"), "speed": r"speed $|u|$"},
         units={**dict.fromkeys(curves, unit), "speed": speed},
         group_labels={curves[0]: "permeability $k$"},
-        legend={curve: f"along {one}" for curve, one in zip(curves, axes, strict=True)},
+        legend={curve: f"along {along}" for curve, along in zip(curves, axes, strict=True)},
         time_label="time step",
     )
 
@@ -212,7 +212,7 @@ class VoxelFields:
         yield self._in_slab("pore", self._moved("pore"))
 
     def _moved(self, name: str) -> np.ndarray:
-        return self._move(self._own(name), self._subdomain.boxes, self._slabs)
+        return self._move(self._rank_values(name), self._subdomain.boxes, self._slabs)
 
     def _in_slab(self, name: str, values: np.ndarray) -> Field:
         return self._field(name, values, self._slabs[self._rank].start)
@@ -224,9 +224,9 @@ class VoxelFields:
     def part(self, name: str) -> Field:
         """Return one field in this rank's box, a name of `FIELDS`; does not communicate."""
         if name == "velocity":
-            parts = np.stack([self._own(one) for one in _VELOCITIES])
+            parts = np.stack([self._rank_values(one) for one in _VELOCITIES])
             return self._field(name, parts, (0, *self._subdomain.box.start))
-        return self._field(name, self._own(name), self._subdomain.box.start)
+        return self._field(name, self._rank_values(name), self._subdomain.box.start)
 
     def gathered(self, name: str, root: int) -> Field:
         """Return one whole field on one rank, an empty part of it on the others. Collective."""
@@ -234,7 +234,7 @@ class VoxelFields:
         boxes = self._subdomain.boxes
         targets = [everything if rank == root else nothing for rank in range(len(boxes))]
         names = tuple(_VELOCITIES) if name == "velocity" else (name,)
-        moved = [self._move(self._own(one), boxes, targets) for one in names]
+        moved = [self._move(self._rank_values(one), boxes, targets) for one in names]
         if name == "velocity":
             return self._field(name, np.stack(moved), (0, 0, 0, 0))
         return self._field(name, moved[0], (0, 0, 0))
@@ -262,10 +262,14 @@ class VoxelFields:
     def write_arrays(self, path: str | Path) -> None:
         """Write the same fields as HDF5 or zarr arrays [z, y, x], in parallel. Collective."""
         names = (*_VELOCITIES, "density", "pressure", "pore")
-        units = {f"{name} unit": self._unit(name) for name in ("velocity", "density", "pressure")}
+        in_si = self._units.velocity is not None
+        units = {
+            f"{name} unit": describe_field(name, in_si)[1]
+            for name in ("velocity", "density", "pressure")
+        }
         write_arrays(
             path,
-            {name: self._own(name) for name in names},
+            {name: self._rank_values(name) for name in names},
             self._subdomain.boxes,
             self._comm,
             {"voxel_size": self._voxel_size, **units},
@@ -279,16 +283,16 @@ class VoxelFields:
         shape, box = self._subdomain.shape, self._subdomain.box
         for low, high in plane_ranges(shape, self._flow.storage):
             planes = Box((low, 0, 0), (high, *shape[1:]))
-            sources = [one.intersect(planes) for one in self._subdomain.boxes]
+            sources = [rank_box.intersect(planes) for rank_box in self._subdomain.boxes]
             nothing = [Box((0,) * 3, (0,) * 3)] * (len(sources) - 1)
             targets, part = [planes, *nothing], sources[self._rank]
-            own = part.start[0] - box.start[0]
-            values = self._flow.fields((own, own + part.shape[0]) if part.size else (0, 0))
+            first = part.start[0] - box.start[0]
+            values = self._flow.fields((first, first + part.shape[0]) if part.size else (0, 0))
             values = values.reshape(4, *part.shape).astype(np.float32)
-            moved = [self._move(one, sources, targets) for one in values]
+            moved = [self._move(array, sources, targets) for array in values]
             yield low, moved, self._move(self._pores(part), sources, targets)
 
-    def _own(self, name: str) -> np.ndarray:
+    def _rank_values(self, name: str) -> np.ndarray:
         """Return one scalar field in this rank's box."""
         box = self._subdomain.box
         if name == "pore":
@@ -354,6 +358,3 @@ class VoxelFields:
             dict(zip(("long_name", "units"), described, strict=True)),
             "voxels" if self._voxel_size == 1 else "m",
         )
-
-    def _unit(self, name: str) -> str:
-        return describe_field(name, self._units.velocity is not None)[1]

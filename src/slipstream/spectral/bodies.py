@@ -2,7 +2,7 @@
 
 In a body, fields follow du/dt = -(mask/eta) (u - u_body) in addition to their equations (Angot,
 Bruneau and Fabrie, Numer. Math. 81, 497, 1999). A step is split (Lie): first a step of the
-equations, then one of the penalisation, solved exactly at each point,
+equations, then one of the penalisation, solved exactly at every point,
 
     u <- u_body + (u - u_body) exp(-mask step / eta),
 
@@ -12,8 +12,9 @@ between two steps the flow diffuses into the body. If the step is shorter than e
 than the diffusion during eta.
 
 The mask is (1 - tanh(2 d / width)) / 2, with d the distance from the surface, negative inside. With
-width = 2.648 sqrt(viscosity eta) the flow outside is that of a sharp surface to second order in the
-width (Hester, Vasil and Burns, J. Comput. Phys. 430, 110043, 2021), and so eta follows from it.
+width = 2.648 sqrt(viscosity eta) the flow outside equals the flow around a sharp surface to second
+order in the width (Hester, Vasil and Burns, J. Comput. Phys. 430, 110043, 2021), and so eta follows
+from the width.
 
 The force and the torque on a body are sums over points of the momentum that it takes. To round-off,
 the mean velocity changes by their sum and nothing else.
@@ -52,12 +53,17 @@ from slipstream.spectral.formula_parser import GivenFunction, evaluator, is_name
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem, field_parts, key_of, velocity_of
 
-# Ratios of width to sqrt(diffusivity eta) that put the surface in its place: for a hyperbolic
-# tangent, and for an error function (Hester, Vasil and Burns).
-_OPTIMAL, _OPTIMAL_ERF = 2.64822828, 3.11346786
-# As in bodies.hpp: numbers of the box; of each body before those of its fields. Beyond this many
-# widths the mask is 0 in double precision.
-_HEADER, _PARTS, _REACHES = 8, 28, 9.0
+# The ratio of width to sqrt(diffusivity eta) that puts the surface in its place, for a hyperbolic
+# tangent (Hester, Vasil and Burns).
+_OPTIMAL = 2.64822828
+# The same ratio for an error function.
+_OPTIMAL_ERF = 3.11346786
+# Numbers of the box, as in bodies.hpp.
+_HEADER = 8
+# Numbers of each body before those of its fields, as in bodies.hpp.
+_PARTS = 28
+# Beyond this many widths the mask is 0 in double precision.
+_REACHES = 9.0
 _FAR = 1e300
 _KINDS = {"sphere": 0, "cylinder": 1, "box": 2, "image": 3, "formula": 3}
 # The most curves of forces in a picture.
@@ -82,10 +88,10 @@ def _set_by(body: Body, problem: SpectralProblem, key: str) -> set[int]:
 
 def _fields_of(bodies: Sequence[Body], problem: SpectralProblem) -> tuple[range, list[int]]:
     """Return the components that are transformed to points, and which of them bodies set."""
-    taken = set[int]().union(
-        *(_set_by(one, problem, key_of("bodies", bodies, n)) for n, one in enumerate(bodies))
+    components = set[int]().union(
+        *(_set_by(body, problem, key_of("bodies", bodies, n)) for n, body in enumerate(bodies))
     )
-    return range(min(taken), max(taken) + 1), sorted(taken)
+    return range(min(components), max(components) + 1), sorted(components)
 
 
 def _center(body: Body, lengths: np.ndarray) -> np.ndarray:
@@ -217,10 +223,10 @@ class Bodies:
         self, bodies: Sequence[Body], forces: Sequence[Forcing], flow: SpectralStep, comm: Comm
     ) -> None:
         self._flow, self._comm = flow, comm
-        flow.after = [self.record]
+        flow.after.append(self.record)
         problem, device = flow.problem, flow.device
         self._bodies = bodies
-        self._fields, self._taken = _fields_of(bodies, problem)
+        self._fields, self._set_components = _fields_of(bodies, problem)
         self._vector = velocity_of(problem.model).start - self._fields.start
         self._box = problem.geometry.physical_box
         shape = self._box.shape
@@ -238,7 +244,7 @@ class Bodies:
         self._means = device.zeros((3,), np.float64)
         self._functions: dict[int, Callable[..., Any]] = {}
         self._moving: list[int] = []
-        self._own: np.ndarray | None = None
+        self._measured: np.ndarray | None = None
         self._step, self._is_old, self._warned = math.nan, True, False
         self.warnings: list[str] = []
         self.restate(forces)
@@ -290,10 +296,10 @@ class Bodies:
         z, y, x = (device.array_module.exp(-0.5 * (deviation * k) ** 2) for k in flow.wave_axes)
         modes = flow.modes_of(target)[0]
         modes *= (z[:, None, None] * y[:, None] * x).astype(flow.problem.real_dtype)
-        own = self._masks[self._place_of(number) : self._place_of(number) + 1]
+        mask = self._masks[self._place_of(number) : self._place_of(number) + 1]
         device.synchronize()
-        PointReader(flow, target, even).read(flow, own)
-        device.array_module.clip(own, 0, 1, out=own)
+        PointReader(flow, target, even).read(flow, mask)
+        device.array_module.clip(mask, 0, 1, out=mask)
         device.synchronize()
 
     def _take_formula(self, number: int, body: Body) -> None:
@@ -348,7 +354,7 @@ class Bodies:
         }
 
     def record(self, graph: StepGraph) -> None:
-        """Record the action of bodies at the end of a step. Collective."""
+        """Record the action of bodies, which ends the step. Collective."""
         flow, fields = self._flow, len(self._fields)
         state = flow.read_state()[self._fields.start : self._fields.stop]
         own = flow.problem.signs[self._fields.start : self._fields.stop]
@@ -397,7 +403,7 @@ class Bodies:
     def _update(self, state: Array) -> Callable[[ColumnTile], TileUpdate]:
         flow = self._flow
         problem = flow.problem
-        is_set = ["true" if one in self._taken else "false" for one in self._fields]
+        is_set = ["true" if one in self._set_components else "false" for one in self._fields]
         active = ["true" if one < problem.model.active else "false" for one in self._fields]
         spherical = problem.dealiasing.is_spherical
         constants = {
@@ -465,7 +471,7 @@ class Bodies:
         for number in self._moving:
             device.synchronize()
             self._evaluate(number, time + step)
-        self._step, self._own, self._is_old = step, None, False
+        self._step, self._measured, self._is_old = step, None, False
         self._warn_of_layers(step)
 
     def new_warnings(self) -> list[str]:
@@ -525,13 +531,13 @@ class Bodies:
 
     def forget(self) -> None:
         """Forget the last step, since the state has been replaced."""
-        self._is_old, self._own = True, None
+        self._is_old, self._measured = True, None
 
     def kept(self) -> tuple[float, np.ndarray] | None:
         """Return the last step, and what bodies took from this rank's fields in it; else None."""
         if self._is_old:
             return None
-        if self._own is None:
+        if self._measured is None:
             device = self._flow.device
             device.synchronize()
             size = len(self._bodies) * self._parts
@@ -542,14 +548,14 @@ class Bodies:
             waves = self._flow.wavenumbers
             has_mean = all(np.any(axis == 0) for axis in (waves.z, waves.y, waves.x))
             held = device.to_host(self._held) if self.holds and has_mean else np.zeros(3)
-            self._own = np.concatenate([sums, [gain], held])
-        return self._step, self._own
+            self._measured = np.concatenate([sums, [gain], held])
+        return self._step, self._measured
 
     def restore(self, kept: tuple[float, np.ndarray] | None) -> None:
         """Restore what `kept` returned, perhaps in another simulation of the same case."""
         self._is_old = kept is None
         if kept is not None:
-            self._step, self._own = kept
+            self._step, self._measured = kept
 
     def measured(self) -> tuple[dict[str, float], float, float]:
         """Return columns of the last step, and the powers of bodies and of the mean-flow force."""
@@ -591,12 +597,12 @@ class Bodies:
     @property
     def _scalars(self) -> list[int]:
         vector = self._fields.start + self._vector
-        return [one for one in self._taken if not vector <= one < vector + 3]
+        return [one for one in self._set_components if not vector <= one < vector + 3]
 
     def fields(self) -> list[str]:
         """Return the names of fields that bodies set: budgets of single fields would not close."""
         unknowns = self._flow.problem.model.unknowns
-        return list(dict.fromkeys(unknowns[one].field for one in self._taken))
+        return list(dict.fromkeys(unknowns[one].field for one in self._set_components))
 
     def drawn_forces(self) -> list[str]:
         """Return the columns of forces to draw: of the first bodies, along axes with points."""
@@ -635,7 +641,7 @@ def turned(angles: np.ndarray) -> np.ndarray:
         return np.eye(3)
     x, y, z = angles / angle
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    found: np.ndarray = (
+    rotation: np.ndarray = (
         np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * (cross @ cross)
     )
-    return found
+    return rotation

@@ -23,6 +23,15 @@ from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import SpectralProblem
 
+# Up to this size a GPU's results are read as a whole: a maximum on the GPU would take longer.
+_BYTES_TO_READ = 1 << 16
+# The highest threshold of the Courant number above which a fixed step gets a warning.
+LARGEST = 1.0
+# The largest frequency times the step at which waves do not grow, by the number of substages. For
+# linear terms all methods here have the order of that number: the factor of a step is the series of
+# exp(i y) up to that order, whose magnitude exceeds 1 for any y with two substages.
+_LARGEST_PHASES = {2: 0.0, 3: math.sqrt(3), 4: math.sqrt(8)}
+
 
 class LinearOperator:
     """The linear terms of a problem's model: waves, and growth if they have any."""
@@ -102,16 +111,6 @@ def projector(k: tuple[float, ...], size: int, vectors: Iterable[int]) -> np.nda
         part = slice(first, first + 3)
         result[part, part] -= np.outer(k, k) / np.dot(k, k)
     return result
-
-
-# Up to this size a GPU's results are read as a whole: a maximum on the GPU would take longer.
-_BYTES_TO_READ = 1 << 16
-# The highest threshold of the Courant number above which a fixed step gets a warning.
-LARGEST = 1.0
-# The largest frequency times the step at which waves do not grow, by the number of substages. For
-# linear terms all methods here have the order of that number: the factor of a step is the series of
-# exp(i y) up to that order, whose magnitude exceeds 1 for any y with two substages.
-_LARGEST_PHASES = {2: 0.0, 3: math.sqrt(3), 4: math.sqrt(8)}
 
 
 def check_step(time: SpectralTime, problem: SpectralProblem, linear: LinearOperator) -> None:

@@ -24,6 +24,10 @@ SMALL = {
 }
 # The value of scales that are undefined, such as those of a fluid at rest.
 _NONE = 0.0
+# A balance: the time, the energy, the loss by damping, and the loss minus the gain.
+Balance = tuple[float, float, float, float]
+# The column of the residual of the whole energy, and its ending in fields' own budgets.
+_RESIDUALS = "budget_residual", "residual"
 
 
 class VectorSums(NamedTuple):
@@ -122,10 +126,6 @@ def _square_velocity(sums: VectorSums, is_plane: bool) -> float:
     return 2 * sums.fluctuations / (2 if is_plane else 3)
 
 
-# A balance: the time, the energy, the loss by damping, and the loss minus the gain.
-Balance = tuple[float, float, float, float]
-
-
 class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers energies for their budgets.
 
@@ -195,8 +195,9 @@ class EnergyBudget:
         result["dissipation"] = dissipation
         if self._has_driving:
             result["driving"] = driving
-        power = None if powers is None else _active(powers, model)
-        if power is not None:
+        power = None
+        if powers is not None:
+            power = sum(of_field for name, of_field in powers.items() if name not in model.passive)
             result["injection"] = power
         if bodies is not None:
             result["bodies_power"] = bodies
@@ -267,9 +268,6 @@ class EnergyBudget:
         return residual
 
 
-_RESIDUALS = "budget_residual", "residual"
-
-
 def budgets_of(model: Lowered) -> dict[str, list[str]]:
     """Return the prefixes of the fields with their own budgets, and the gains of each."""
     budgets: dict[str, list[str]] = {f"{name}_": [] for name in model.passive}
@@ -277,11 +275,6 @@ def budgets_of(model: Lowered) -> dict[str, list[str]]:
         if field:
             budgets.setdefault(f"{field}_", []).append(mean)
     return budgets
-
-
-def _active(powers: Mapping[str, float], model: Lowered) -> float:
-    """Return the power of forces on fields that are not passive."""
-    return sum(power for name, power in powers.items() if name not in model.passive)
 
 
 def budget_kernels(flow: SpectralStep) -> tuple[Kernel, Kernel]:

@@ -59,6 +59,11 @@ _MOST_VALUES = 40
 # The terms of a sum in spectral space: components of the state, and values at points that go
 # through a forward transform; each with its multiplier, a function of the wavenumbers.
 Sum = dict[sympy.Expr, sympy.Expr]
+# The numbers of points and of modes handled together, which bound temporary arrays.
+_AT_A_TIME = 1 << 22
+# ``take(values, planes, plane)`` gets the values of `planes` planes from `plane` on, as arrays or
+# numbers.
+_TakeEach = Callable[[Sequence[Any], int, int], None]
 
 
 def _sum_of_value(value: Value) -> Sum:
@@ -164,14 +169,6 @@ def point_function(forms: Sequence[Form], mixes: bool = True) -> PointFunction:
                 merged[base] = merged.get(base, 0) + need.coeff(value) * factor
         inputs.append(merged)
     return PointFunction(inputs, list(needed), list(expressions))
-
-
-# The numbers of points and of modes handled together, which bound temporary arrays.
-_AT_A_TIME = 1 << 22
-
-# ``take(values, planes, plane)`` gets the values of `planes` planes from `plane` on, as arrays or
-# numbers.
-_TakeEach = Callable[[Sequence[Any], int, int], None]
 
 
 class Evaluation:
@@ -394,15 +391,15 @@ class Evaluation:
         total = self.flow.device.zeros((len(forms), *self._box) if former else (0,), real)
 
         def add(values: Sequence[Any], planes: int, plane: int) -> None:
-            for target, one in zip(total, values, strict=True):
-                target[plane : plane + planes] += one
+            for target, value in zip(total, values, strict=True):
+                target[plane : plane + planes] += value
 
         def take_sums(values: Sequence[Any], planes: int, plane: int) -> None:
             add(values, planes, plane)
-            take([one[plane : plane + planes] for one in total], planes, plane)
+            take([array[plane : plane + planes] for array in total], planes, plane)
 
-        for one in former:
-            self._pass(one, add, time, real)
+        for part in former:
+            self._pass(part, add, time, real)
         self._pass(last, take_sums if former else take, time, real)
 
     def _pass(self, points: PointFunction, take: _TakeEach, time: float, real: np.dtype) -> None:
@@ -483,9 +480,9 @@ class Evaluation:
     ) -> _TakeEach:
         """Return the operation that evaluates some planes of fields and passes on the values."""
         geometry, device = self.flow.problem.geometry, self.flow.device
-        numbers = [float(self.flow.problem.parameters[str(one)]) for one in points.parameters]
+        numbers = [float(self.flow.problem.parameters[str(symbol)]) for symbol in points.parameters]
         axes: list[Any] = [0.0, 0.0, 0.0]
-        needed = any(one.has(*COORDINATES) for one in points.expressions)
+        needed = any(expression.has(*COORDINATES) for expression in points.expressions)
         if needed:
             z, y, x = map(device.array, self.flow.problem.point_lines)
             y = y[geometry.physical_box.slices()[1]]
@@ -494,12 +491,12 @@ class Evaluation:
         function = points.function  # made once, not in every thread
 
         def compute(fields: Sequence[Array], planes: int, plane: int) -> None:
-            own = [one.astype(real, copy=False) for one in fields]
+            arrays = [field.astype(real, copy=False) for field in fields]
             x, y, z = axes
             if needed:
                 z = z[start + plane : start + plane + planes]
             with np.errstate(all="ignore"):
-                take(function(*own, x, y, z, time, *numbers), planes, plane)
+                take(function(*arrays, x, y, z, time, *numbers), planes, plane)
 
         return compute
 
@@ -509,8 +506,8 @@ class Evaluation:
         products = self._products_of(sums)
         values = device.empty((1, *self._box) if products else (0,), flow.problem.real_dtype)
 
-        def keep(found: Sequence[Any], planes: int, plane: int) -> None:
-            values[0, plane : plane + planes] = found[0]
+        def keep(results: Sequence[Any], planes: int, plane: int) -> None:
+            values[0, plane : plane + planes] = results[0]
 
         for factors, product in products.items():
             form = Form({product: sympy.Integer(1)})

@@ -50,6 +50,19 @@ from slipstream.spectral.formula_parser import FUNCTIONS, INFINITE, Refused, syn
 from slipstream.spectral.spectral_problem import REMEMBERED, SpectralProblem, field_parts
 
 Fields = Mapping[str, Quantity]
+# The most terms that products of sums, and derivatives of products, may expand to.
+_MOST_TERMS = 2000
+# The highest order of a derivative of a product that is a factor of a product.
+_MOST_ORDERS = 4
+_LARGEST_POWER = 12
+# The highest order of derivatives: the order of the highest hyperviscosity.
+_HIGHEST_ORDER = 16
+# The order of the derivative that an operator takes.
+_ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
+Part: TypeAlias = Quantity | sympy.Expr
+
+
+# -- quantities derived from fields ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,9 @@ def _phase(complex_scalar: Quantity) -> Quantity:
     return Quantity([form_of_points(sympy.atan2(imaginary, real))], text)
 
 
-_FLOW, _MHD = ("velocity",), ("velocity", "magnetic")
+# The fields that a derived quantity needs.
+_FLOW = ("velocity",)
+_MHD = ("velocity", "magnetic")
 DERIVED: dict[str, Derived] = {
     "vorticity": Derived("curl of the velocity", lambda f: curl(f["velocity"]), _FLOW, rank=1),
     "vorticity_magnitude": Derived(
@@ -230,9 +245,9 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
         for name in of_plane
     }
     derived |= {
-        name: replace(one, make=in_roles(one.make))
-        for name, one in DERIVED.items()
-        if set(one.needs) <= set(roles)
+        name: replace(entry, make=in_roles(entry.make))
+        for name, entry in DERIVED.items()
+        if set(entry.needs) <= set(roles)
     }
     firsts = {model.unknowns[first].field for first in model.vectors}
     if roles.get("velocity") in firsts:
@@ -245,10 +260,10 @@ def derived_of(model: Lowered) -> dict[str, Derived]:
         derived |= _of_complex(name)
     derived |= {
         part: component
-        for name, one in derived.items()
-        for part, component in _components(name, one).items()
+        for name, entry in derived.items()
+        for part, component in _components(name, entry).items()
     }
-    return {name: one for name, one in derived.items() if name not in fields}
+    return {name: entry for name, entry in derived.items() if name not in fields}
 
 
 def _of_complex(name: str) -> dict[str, Derived]:
@@ -279,6 +294,9 @@ def _components(name: str, whole: Derived) -> dict[str, Derived]:
     }
 
 
+# -- expressions in text ---------------------------------------------------------------------------
+
+
 # Operators, by their accepted numbers of arguments.
 _OPERATORS: dict[str, tuple[Callable[..., Quantity], tuple[int, ...]]] = {
     "grad": (equations.grad, (1,)),
@@ -300,14 +318,6 @@ _FUNCTIONS = {name: getattr(sympy, name) for name in FUNCTIONS}
 _CONSTANTS: dict[str, Quantity] = {
     name: getattr(equations, name) for name in ("x", "y", "z", "t", "x_hat", "y_hat", "z_hat")
 }
-# The most terms that products of sums, and derivatives of products, may expand to.
-_MOST_TERMS, _MOST_ORDERS, _LARGEST_POWER = 2000, 4, 12
-# The highest order of derivatives: the order of the highest hyperviscosity.
-_HIGHEST_ORDER = 16
-# The order of the derivative that an operator takes.
-_ORDERS = {"grad": 1, "div": 1, "curl": 1, "laplacian": 2}
-
-Part: TypeAlias = Quantity | sympy.Expr
 
 
 def quantity_of(
@@ -466,7 +476,7 @@ class _Reader:
         if abs(float(exponent)) > _LARGEST_POWER:
             raise Refused(f"has an exponent beyond {_LARGEST_POWER}")
         power = sympy.nsimplify(exponent, rational=True)
-        return _bounded(_of_points("**", lambda one: one**power, base))
+        return _bounded(_of_points("**", lambda points: points**power, base))
 
     def _called(self, name: str, arguments: list[ast.expr]) -> Part:
         if name == "function" and len(arguments) == 2:
@@ -484,7 +494,8 @@ class _Reader:
             power = _power_of_laplacian(parts[1]) if name == "laplacian" and parts[1:] else 1
             if name in _ORDERS:
                 quantity = as_quantity(parts[0])
-                order = max(map(_order, quantity.forms)) + max(0, power) * _ORDERS[name]
+                factors = [factor for form in quantity.forms for factor in form.terms.values()]
+                order = max(map(_degree, factors), default=0) + max(0, power) * _ORDERS[name]
                 if order > _HIGHEST_ORDER:
                     raise Refused(f"has a derivative of an order beyond {_HIGHEST_ORDER}")
                 options = {"power": power} if power != 1 else {}
@@ -553,12 +564,8 @@ def _bounded(part: Part) -> Part:
 
 
 def _degree(factor: sympy.Expr) -> int:
+    """Return the order of the highest derivative in the factor of a term."""
     return int(sympy.Poly(factor, *WAVENUMBERS).total_degree())
-
-
-def _order(form: Form) -> int:
-    """Return the order of the highest derivative of a form."""
-    return max((_degree(factor) for factor in form.terms.values()), default=0)
 
 
 def _check_product(*parts: Part) -> None:
@@ -585,12 +592,14 @@ def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quanti
     """Return a quantity with its fields replaced by the model's fields of the same names."""
     known = {(value.field, value.component): value for value in problem.model.unknowns}
 
-    def own(value: Value) -> sympy.Expr:
+    def adapt_value(value: Value) -> sympy.Expr:
         if isinstance(value, FilteredSource):
-            source = value.source.xreplace({one: own(one) for one in values_in(value.source)})
+            source = value.source.xreplace(
+                {inner: adapt_value(inner) for inner in values_in(value.source)}
+            )
             return FilteredSource(source, value.filtered, value.orders)
         if (value.field, value.component) not in known:
-            names = list(dict.fromkeys(str(one.field) for one in problem.model.unknowns))
+            names = list(dict.fromkeys(str(unknown.field) for unknown in problem.model.unknowns))
             raise InputError(
                 f"{where}: {shown(quantity.text)} has the unknown name {value.field!r}"
                 f"{nearest(value.field, names) or ';'} accepted: {', '.join(names)}"
@@ -599,18 +608,18 @@ def _adapted(quantity: Quantity, problem: SpectralProblem, where: str) -> Quanti
         plain = plain.with_orders(plain.orders, value.filtered)
         return plain.differentiated(value.orders) if any(value.orders) else plain
 
-    def adapted(form: Form) -> Form:
+    def adapt_form(form: Form) -> Form:
         result = Form({})
         for points, factor in form.terms.items():
             _check_parameters(sympy.sympify(points) + factor, problem, quantity.text, where)
-            mine = {value: own(value) for value in values_in(points)}
-            if all(value == other for value, other in mine.items()):
+            adapted_values = {value: adapt_value(value) for value in values_in(points)}
+            if all(value == other for value, other in adapted_values.items()):
                 result = result.plus(Form({points: factor}))
             else:
-                result = result.plus(form_of_points(points.xreplace(mine)).times(factor))
+                result = result.plus(form_of_points(points.xreplace(adapted_values)).times(factor))
         return result
 
-    return Quantity([adapted(form) for form in quantity.forms], quantity.text)
+    return Quantity([adapt_form(form) for form in quantity.forms], quantity.text)
 
 
 def _check_parameters(

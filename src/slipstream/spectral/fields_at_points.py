@@ -29,9 +29,12 @@ from slipstream.spectral.spectrum import keep_sphere, remove_gradients, variance
 
 # The number of points that are summed together, which bounds temporary arrays.
 _POINTS_AT_A_TIME = 1 << 22
-# The number of powers that `PointSums` sums; the points that one row of threads sums; and the most
-# parts of a chunk with separate counts.
-POWERS, _SEGMENT, _COPIES = 7, 4096, 64
+# The number of powers that `PointSums` sums.
+POWERS = 7
+# The points that one row of threads sums.
+_SEGMENT = 4096
+# The most parts of a chunk with separate counts.
+_COPIES = 64
 
 
 def set_formulas(
@@ -65,10 +68,10 @@ def set_points(
         x = device.array(axes[2][None, None, :])
 
         def fill(stream: Any) -> None:
-            for place, function in enumerate(functions):
-                points[place] = 0
+            for index, function in enumerate(functions):
+                points[index] = 0
                 if function is not None:
-                    points[place] += function(x, y, z, device.array_module)
+                    points[index] += function(x, y, z, device.array_module)
 
         return fill, []
 
@@ -177,6 +180,22 @@ def set_values(
     warnings = _lost_modes(flow, sums, kept, first, key, comm)
     warnings += fit(flow, target, first, key, comm, kept)
     flow.device.run(flow.device.copy(flow.state[first : first + len(values)], target))
+    return warnings
+
+
+def _lost_modes(
+    flow: SpectralStep, local_sums: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
+) -> list[str]:
+    """Return warnings of the share of values, with these sums, that dealiasing discards."""
+    warnings, points = [], math.prod(flow.problem.geometry.shape)
+    sums, squares = sum_over_ranks(comm, local_sums).T / points
+    unknowns = flow.problem.model.unknowns[first:]
+    for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
+        whole = square - mean**2
+        # A loss below the rounding of the mean is none.
+        share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
+        what = f"{key}: {value} has modes that numerics.dealiasing discards"
+        warnings += judge_loss(share, what, "use more points")
     return warnings
 
 
@@ -420,22 +439,6 @@ def sum_over_points(
         for part in parts:
             total += device.to_host(part)
     return sum_over_ranks(comm, total)
-
-
-def _lost_modes(
-    flow: SpectralStep, local_sums: np.ndarray, kept: np.ndarray, first: int, key: str, comm: Comm
-) -> list[str]:
-    """Return warnings of the share of values, with these sums, that dealiasing discards."""
-    warnings, points = [], math.prod(flow.problem.geometry.shape)
-    sums, squares = sum_over_ranks(comm, local_sums).T / points
-    unknowns = flow.problem.model.unknowns[first:]
-    for value, mean, square, rest in zip(unknowns, sums, squares, kept, strict=False):
-        whole = square - mean**2
-        # A loss below the rounding of the mean is none.
-        share = (whole - rest) / whole if whole > 1e-12 * square else 0.0
-        what = f"{key}: {value} has modes that numerics.dealiasing discards"
-        warnings += judge_loss(share, what, "use more points")
-    return warnings
 
 
 def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:

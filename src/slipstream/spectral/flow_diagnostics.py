@@ -97,6 +97,12 @@ _SCALES = {
 # Pictures of more fields than these show their energies as one.
 _MOST_PARTS = 4
 _KINDS = {"velocity": "kinetic"}
+# The scales among the results of a run, with their names there.
+_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
+# The remedy where the smallest eddies are not resolved.
+_FINER = "use more grid.points, or a larger equation.viscosity"
+# The state of diagnostics that a copy needs.
+_REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
 
 
 def labels_of(
@@ -261,14 +267,6 @@ def _symbol(density: str) -> str:
     return rf"\{name}" if name in ("psi", "phi") else rf"\mathrm{{{name}}}"
 
 
-# The scales among the results of a run, with their names there.
-_SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Reynolds number"}
-# The remedy where the smallest eddies are not resolved.
-_FINER = "use more grid.points, or a larger equation.viscosity"
-# The state of diagnostics that a copy needs.
-_REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
-
-
 class FlowDiagnostics:
     """Measures the state of a simulation, and remembers earlier measurements."""
 
@@ -342,11 +340,11 @@ class FlowDiagnostics:
         if (velocity := self._velocity) is not None:
             motion = vectors[velocity.name]
             if flat:
-                own = state[velocity.first : velocity.first + 3]
-                motion = self._vector_sums(own, AXES.index(flat))
+                modes = state[velocity.first : velocity.first + 3]
+                motion = self._vector_sums(modes, AXES.index(flat))
         elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
-            own = carried.stored_modes(slice(3))
-            motion = self._vector_sums(own, AXES.index(flat))
+            modes = carried.stored_modes(slice(3))
+            motion = self._vector_sums(modes, AXES.index(flat))
         powers, of_bodies = self._powers(squares), None
         columns: dict[str, float] = {}
         if (bodies := self._simulation.bodies) is not None:
@@ -571,7 +569,7 @@ class FlowDiagnostics:
             return
         from slipstream.spectral.expressions import names_of_language
 
-        model, scalar_names = self._problem.model, {one.name for one in scalars}
+        model, scalar_names = self._problem.model, {scalar.name for scalar in scalars}
         other_fields = [field for field in self._fields if field.name not in scalar_names]
         gains = {mean: name for mean, name in model.gains.items() if name not in scalar_names}
         flow = replace(model, passive=(), gains=gains)
@@ -579,12 +577,14 @@ class FlowDiagnostics:
         columns |= {*model.follows}
         columns |= {name for name in model.means if name not in model.gains or name in gains}
         columns |= {
-            f"{one.name}_{ending}" for one in other_fields for ending in ("energy", "spectrum")
+            f"{field.name}_{ending}" for field in other_fields for ending in ("energy", "spectrum")
         }
-        taken = {*columns, *self._problem.parameters, *names_of_language(model)}
-        taken |= {str(one) for one in model.unknowns if one.field not in scalar_names}
-        for number, name in enumerate(one.name for one in scalars):
-            if name in taken or columns & {f"{name}_{ending}" for ending in OF_SCALARS}:
+        reserved = {*columns, *self._problem.parameters, *names_of_language(model)}
+        reserved |= {
+            str(unknown) for unknown in model.unknowns if unknown.field not in scalar_names
+        }
+        for number, name in enumerate(scalar.name for scalar in scalars):
+            if name in reserved or columns & {f"{name}_{ending}" for ending in OF_SCALARS}:
                 key = key_of("scalars", scalars, number)
                 raise InputError(
                     f"{key}.name: {name!r} is taken, by a coordinate, function, quantity, parameter"

@@ -1,7 +1,8 @@
 """Parameters that follow the state: functions of means over the box, such as eddy viscosities.
 
-The means are of products of two quantities, which may have products themselves. Those go to
-physical space and back as in a substage, and a kernel adds up products of their modes.
+The means are of products of two quantities, which may contain products themselves. These quantities
+are transformed to physical space and back as in substages, and a kernel sums products of their
+modes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def bytes_of_averages(problem: SpectralProblem, placement: Placement) -> int:
 
 
 class FollowedParameters:
-    """Finds the numbers of parameters that follow the state of a step. Methods are collective."""
+    """Evaluates the parameters that follow the state, once per step. Methods are collective."""
 
     def __init__(
         self,

@@ -19,6 +19,10 @@ from slipstream.spectral.runge_kutta_tableaux import RungeKutta
 from slipstream.spectral.spectral_problem import FieldParts
 
 Shells = tuple[int, int] | None
+# The highest power that is multiplied out.
+_LARGEST_POWER = 16
+# The most terms that are multiplied out.
+_MOST_TERMS = 400
 
 
 def rate_name(table: int) -> str:
@@ -114,10 +118,10 @@ def patterns_of(
     patterns = []
     for components in fields:
         separated: dict[sympy.Expr | None, list[sympy.Expr]] = {}
-        for place, component in enumerate(components):
+        for index, component in enumerate(components):
             for factor, shape in _separated(expressions[component]):
                 shapes = separated.setdefault(factor, [sympy.Integer(0)] * len(components))
-                shapes[place] += shape
+                shapes[index] += shape
         for factor, shapes in separated.items():
             nodes: Sequence[float | None] = [None]
             if factor is None:
@@ -134,10 +138,6 @@ def patterns_of(
                 for node in nodes
             ]
     return patterns
-
-
-# The highest power, and the most terms, that are multiplied out.
-_LARGEST_POWER, _MOST_TERMS = 16, 400
 
 
 def _separated(expression: sympy.Expr) -> list[tuple[sympy.Expr | None, sympy.Expr]]:

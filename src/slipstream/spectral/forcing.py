@@ -1,11 +1,11 @@
 """Forcing: what drives fields, mode by mode, and how strongly at a time.
 
 A case has any number of forces, which add up. A force is a function of x and t, evaluated at the
-time of each substage; random modes (`random_forces.py`); the field times a rate, which is a linear
-term of the equations (`linear_forces.py`); or it follows from the flow at each substage
-(`staged_forces.py`). With a given rate of injection the strength of the first two follows in every
-step from the work that is to be done. The sources of a model's own equations are forces too, with
-the strength that is written.
+time of every substage (`force_patterns.py`); random modes; the field times a rate, which is a
+linear term of the equations; or it follows from the flow at every substage. Random modes and forces
+that follow from the flow are in `staged_forces.py`. If the rate of injection is given, the strength
+of the first two follows in every step from the work to be done. The sources of a model's own
+equations are forces too, with the strength written there.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ FORCINGS = {
         has_waves=True,
     ),
     "formula": ForcingKind(lambda settings, waves: settings.formula),
-    # Kept at the end of each step, with the bodies: `bodies.py`.
+    # Kept at the end of every step, with the bodies: `bodies.py`.
     "mean-flow": ForcingKind(is_for_scalars=False),
 }
 
@@ -232,7 +232,7 @@ def forced_fields(tables: Tables, fields: Sequence[FieldParts], model: Lowered) 
 
 
 def is_staged(settings: ForcingTable) -> bool:
-    """Whether a force follows from the flow at each substage."""
+    """Whether a force follows from the flow at every substage."""
     is_linear = settings.kind == "linear" and settings.injection is not None
     return is_linear or settings.kind == "constant-energy"
 
@@ -260,7 +260,7 @@ class Forcing:
         self._flow, self._tables = flow, tables
         # Work per time of each table's force and, with None, of sources, as of the last `measure`.
         self.powers: dict[int | None, float] = {}
-        # By table, what the last step held of forces whose power is that over a step.
+        # By table, for forces whose power is averaged over the step: what the last step held.
         self._held: dict[int, HeldForce] = {}
         places, start = [], 0
         for pattern in (*forces, *sources):
@@ -354,7 +354,7 @@ class Forcing:
     # -- a step ------------------------------------------------------------------------------
 
     def prepare(self, time: float, step: float) -> np.ndarray:
-        """Set the forces of a step; return factors (substages, patterns). Collective.
+        """Set the forces for the next step; return factors (substages, patterns). Collective.
 
         A force a f that acts for a time h on a velocity u does work a h <f.u> + a^2 h^2 <f.f> / 2.
         Two strengths do the requested work; the smaller is taken, so that a force with hardly any
@@ -379,7 +379,7 @@ class Forcing:
         return factors
 
     def _over_a_step(self) -> Iterator[int]:
-        """Yield the tables whose forces are constant during a step."""
+        """Yield the numbers of tables whose forces are constant within steps."""
         for number, settings in enumerate(self._tables):
             follows = settings.injection is not None and settings.kind != "linear"
             if follows or settings.kind == "ornstein-uhlenbeck":
@@ -407,10 +407,10 @@ class Forcing:
         """Return the findings of forces, each once."""
         forces: list[Any] = [*self._energetic.values(), *self._powered.values()]
         warnings = []
-        for one in forces:
+        for force in forces:
             # What was said once stays in the list of the force, as None says nothing again.
-            warnings += [text for text in one.warnings if text]
-            one.warnings = [""] * bool(one.warnings)
+            warnings += [text for text in force.warnings if text]
+            force.warnings = [""] * bool(force.warnings)
         return warnings
 
     # -- what it does ------------------------------------------------------------------------
@@ -457,7 +457,7 @@ class Forcing:
         return 2 * injection / together, power
 
     def _update(self, time: float, step: float) -> None:
-        """Set the patterns that change with time for a step, or for its start if it is 0."""
+        """Set the patterns that change with time, for the step, or its start if `step` is 0."""
         for number, force in self._random.items():
             # In its middle, which is right to second order where the force is linear in time.
             held = self._tables[number].injection is not None
@@ -482,7 +482,7 @@ class Forcing:
                 process.begin(step)
                 if checkpoint is not None:
                     warnings.append(
-                        f"{process.key}: {folder} has no state of this force: it is drawn"
+                        f"{process.key}: {folder} has no state of this force, which starts again"
                     )
         return warnings
 

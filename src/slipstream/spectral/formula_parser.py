@@ -19,8 +19,43 @@ from slipstream.equations.fourier_forms import AXES, COORDINATES, TIME
 from slipstream.spectral.kept_modes import unit_wavenumbers
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
+# Names of functions of Python programs begin like this.
 PREFIX = "python:"
+# These functions, by name.
 _GIVEN: dict[str, Callable[..., Any]] = {}
+# The functions that formulas may call.
+FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
+_CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
+# Functions whose arguments SymPy must not multiply out.
+_UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh", "sinh")}
+_NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
+INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
+_NO_NUMBERS = (sympy.I, *INFINITE)
+_SUMS = (ast.Add, ast.Sub)
+_PRODUCTS = (ast.Mult, ast.Div)
+_SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+MOST_LETTERS = 8000
+# A sum of sixty waves has 900 parts. SymPy's time grows faster than their number.
+MOST_PARTS = 1000
+MOST_NESTED = 20
+LARGEST_NUMBER = 1e300
+LARGEST_EXPONENT = 1000
+# The most bits of an exact number; without a bound its digits could fill the memory.
+_MOST_BITS = 1000
+_MOST_EXACT_BITS = 53
+# The share of energy whose loss is refused.
+REFUSED = 0.99
+# The share of energy whose loss gets a warning.
+WARNED = 1e-6
+# Places in the box, as fractions of its lengths, where no symmetry applies.
+_PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
+# A time at which no symmetry applies.
+A_TIME = 0.37
+# Grids of more points along an axis fit into no memory, and are refused when it is checked.
+_MOST_POINTS = 1 << 16
+
+
+# -- functions of Python programs ------------------------------------------------------------------
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -42,7 +77,7 @@ def is_name(formula: Any) -> bool:
 
 
 class GivenFunction:
-    """A function of x, y, z, and perhaps t, that returns the components of a field."""
+    """A function of x, y, z, and perhaps t, that returns field components."""
 
     def __init__(self, name: str, key: str, size: int, zero: Sequence[int] = ()) -> None:
         if name not in _GIVEN:
@@ -95,20 +130,7 @@ class GivenFunction:
         return values
 
 
-FUNCTIONS = ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "cosh", "sinh", "Abs", "sign")
-_CALLED = {name: getattr(sympy, name) for name in FUNCTIONS}
-_UNDEFINED = {name: sympy.Function(name, real=True) for name in ("tanh", "cosh", "sinh")}
-_NAMED = {"pi": sympy.pi, **{str(one): one for one in COORDINATES}}
-INFINITE = (sympy.zoo, sympy.oo, -sympy.oo, sympy.nan)
-_NO_NUMBERS = (sympy.I, *INFINITE)
-_SUMS, _PRODUCTS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
-_SIGNS: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
-# A sum of sixty waves has 900 parts. SymPy's time grows faster than their number.
-MOST_LETTERS, MOST_PARTS, MOST_NESTED = 8000, 1000, 20
-LARGEST_NUMBER, LARGEST_EXPONENT = 1e300, 1000
-# The most bits of an exact number; without a bound its digits could fill the memory.
-_MOST_BITS = 1000
-_MOST_EXACT_BITS = 53
+# -- formulas --------------------------------------------------------------------------------------
 
 
 class Refused(Exception):
@@ -309,13 +331,7 @@ def evaluator(expression: sympy.Expr) -> Callable[..., Any]:
     return lambda x, y, z, module, time=0.0: function_of(module)(x, y, z, time)
 
 
-# The shares of energy lost that are refused, and that get a warning.
-REFUSED, WARNED = 0.99, 1e-6
-# Places in the box, as fractions of its lengths, where no symmetry applies; and a time.
-_PLACES = np.modf(np.outer(np.arange(1, 9), np.sqrt([2.0, 3.0, 5.0])))[0]
-A_TIME = 0.37
-# Grids of more points along an axis fit into no memory, and are refused when it is checked.
-_MOST_POINTS = 1 << 16
+# -- checks of formulas in a box -------------------------------------------------------------------
 
 
 def check_periodic(expression: sympy.Expr, lengths: tuple[float, float, float], key: str) -> None:
@@ -421,10 +437,12 @@ def _lines(
     where = [length * _PLACES[:, n, None] for n, length in enumerate(reversed(lengths))]
 
     def values(places: Any) -> np.ndarray:
-        own = np.broadcast_to(places, np.broadcast_shapes(np.shape(places), (len(_PLACES), 1)))
+        positions = np.broadcast_to(
+            places, np.broadcast_shapes(np.shape(places), (len(_PLACES), 1))
+        )
         with np.errstate(all="ignore"):
-            found = function(*where[:axis], own, *where[axis + 1 :])
-        return np.broadcast_to(np.asarray(found, dtype=float), own.shape)
+            results = function(*where[:axis], positions, *where[axis + 1 :])
+        return np.broadcast_to(np.asarray(results, dtype=float), positions.shape)
 
     return values
 

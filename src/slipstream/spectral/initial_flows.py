@@ -46,6 +46,21 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, field_of_name, key_of
 
 _FIELDS = "fields.zarr"
+# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
+Settings = Any
+# By component: functions of x, y, z and a module, NumPy or CuPy.
+Formulas = dict[str, Callable[..., Any]]
+# Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
+_ROUNDING = 1e-9
+# The first zero of Bessel's function J1.
+_ZERO = 3.831705970207512
+# J0 at that zero.
+_J0 = -0.402759395702553
+# The number of points of the integral for J1, exact to round-off up to its first zero.
+_POINTS = 32
+
+
+# -- fields from files -----------------------------------------------------------------------------
 
 
 def read_points(
@@ -91,19 +106,19 @@ def _read_component(
         )
     if np.dtype(array.dtype).kind not in "iuf":
         raise InputError(f"initial.path: {name} is of type {array.dtype}; accepted: real numbers")
-    place = _snapshot(name, shape, time)
+    snapshot = _snapshot(name, shape, time)
     planes, rows, _ = problem.geometry.physical_box.slices()
     if is_other and target.size:
         with np.errstate(over="ignore"):
             target[...] = resampled(
-                lambda low, high: array[(*place, slice(low, high))],
+                lambda low, high: array[(*snapshot, slice(low, high))],
                 shape[-3:],
                 expected,
                 problem.geometry.physical_box,
             )
     elif target.size:
         with np.errstate(over="ignore"):  # values beyond float32 are refused below
-            target[...] = array[(*place, planes)][:, rows]
+            target[...] = array[(*snapshot, planes)][:, rows]
     if not np.isfinite(target).all():
         raise InputError(
             f"initial.path: {name} has values that are infinite or not a number (NaN); accepted: "
@@ -135,14 +150,14 @@ def _arrays(path: Path) -> Iterator[Mapping[str, Any]]:
     if path.is_dir():
         inner = path / _FIELDS
         arrays = foreign_arrays(inner if inner.is_dir() else path)
-        yield _Arrays({name: one.open for name, one in arrays.items()})
+        yield _Arrays({name: array.open for name, array in arrays.items()})
     elif not path.is_file():
         raise InputError(f"initial.path: {path} is not a regular file")
     elif path.suffix == ".npz":
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             members = {name: functools.partial(_Member, archive, name) for name in names}
-            yield _Arrays({name.removesuffix(".npy"): one for name, one in members.items()})
+            yield _Arrays({name.removesuffix(".npy"): member for name, member in members.items()})
     elif h5py.is_hdf5(path):
         with h5py.File(path, "r") as file:
             yield _Arrays({name: functools.partial(_dataset, file, name) for name in file})
@@ -170,10 +185,10 @@ class _Arrays(Mapping[str, Any]):
 
 
 def _dataset(file: Any, name: str) -> Any:
-    found = own_dataset(file, name)
-    if found is None:
+    dataset = own_dataset(file, name)
+    if dataset is None:
         raise ValueError(f"{name} is not a data set")
-    return found
+    return dataset
 
 
 class _Member:
@@ -189,9 +204,9 @@ class _Member:
             self.shape, self._is_transposed, self.dtype = read(file)
             self._start = file.tell()
 
-    def __getitem__(self, place: tuple[Any, ...]) -> np.ndarray:
+    def __getitem__(self, index: tuple[Any, ...]) -> np.ndarray:
         """Return some planes, (plane) or (snapshot, plane)."""
-        *snapshot, planes = place
+        *snapshot, planes = index
         rest = math.prod(self.shape[-2:]) * self.dtype.itemsize
         first = snapshot[0] * self.shape[1] if snapshot else 0
         low, high, _ = planes.indices(self.shape[-3])
@@ -207,12 +222,7 @@ class _Member:
         return np.frombuffer(content, self.dtype).reshape(high - low, *self.shape[-2:])
 
 
-# The table `slipstream.case.spectral_case.Initial`; the keys of its flow are not None.
-Settings = Any
-# By component: functions of x, y, z and a module, NumPy or CuPy.
-Formulas = dict[str, Callable[..., Any]]
-# Rates that differ by less than this fraction of the largest are equal; smaller rates are 0.
-_ROUNDING = 1e-9
+# -- waves of the linear part ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -242,6 +252,36 @@ def waves_of(problem: SpectralProblem, wavevector: tuple[int, int, int]) -> list
         waves += [Wave(frequency, mode) for mode in _standard(modes[:, same])]
         left &= ~same
     return sorted(waves, key=lambda wave: -wave.frequency)
+
+
+def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return the matrix that gives the rate of change of a mode."""
+    if is_quantum_fluid(problem):
+        # For psi = 1 + a + i b: the linear part of the product.
+        (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
+        return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
+    return LinearOperator(problem).matrix(k)
+
+
+def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
+    """Return an orthonormal basis of the solenoidal states, as columns."""
+    sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
+    return columns[:, sizes > 0.5]
+
+
+def _standard(modes: np.ndarray) -> list[np.ndarray]:
+    """Return orthonormal modes that depend only on the space that the given columns span.
+
+    Libraries return arbitrary modes, with arbitrary phases, for equal frequencies.
+    """
+    columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
+    columns = columns[:, sizes > 1e-6]
+    result: list[np.ndarray] = []
+    for column in (columns @ columns.conj().T).T:
+        own = column - sum((np.vdot(other, column) * other for other in result), 0)
+        if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
+            result.append(own / np.linalg.norm(own))
+    return result
 
 
 def _wave(problem: SpectralProblem, settings: Settings, fields: list[FieldParts]) -> Formulas:
@@ -306,40 +346,7 @@ def _plane_wave(
     return rest + real * module.cos(phase) - imaginary * module.sin(phase)
 
 
-def _linear_part(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return the matrix that gives the rate of change of a mode."""
-    if is_quantum_fluid(problem):
-        # For psi = 1 + a + i b: the linear part of the product.
-        (alpha, beta), square = coefficients(problem), float(np.dot(k, k))
-        return np.array([[0, alpha * square], [-alpha * square - 2 * beta, 0]])
-    return LinearOperator(problem).matrix(k)
-
-
-def _without_divergence(problem: SpectralProblem, k: tuple[float, ...]) -> np.ndarray:
-    """Return an orthonormal basis of the solenoidal states, as columns."""
-    sizes, columns = np.linalg.eigh(projector(k, problem.size, problem.model.vectors))
-    return columns[:, sizes > 0.5]
-
-
-def _standard(modes: np.ndarray) -> list[np.ndarray]:
-    """Return orthonormal modes that depend only on the space that the given columns span.
-
-    Libraries return arbitrary modes, with arbitrary phases, for equal frequencies.
-    """
-    columns, sizes, _ = np.linalg.svd(modes, full_matrices=False)
-    columns = columns[:, sizes > 1e-6]
-    result: list[np.ndarray] = []
-    for column in (columns @ columns.conj().T).T:
-        own = column - sum((np.vdot(other, column) * other for other in result), 0)
-        if len(result) < columns.shape[1] and np.linalg.norm(own) > 1e-6:
-            result.append(own / np.linalg.norm(own))
-    return result
-
-
-# The first zero of Bessel's function J1, and J0 there.
-_ZERO, _J0 = 3.831705970207512, -0.402759395702553
-# The number of points of the integral for J1, exact to round-off up to its first zero.
-_POINTS = 32
+# -- flows by name ---------------------------------------------------------------------------------
 
 
 def _lamb_dipole(
@@ -631,6 +638,9 @@ def _expressions(
             check_mirrored(expression, problem, field.first + place, f"{key}.{name}")
             result[field.components[place]] = expression, f"{key}.{name}"
     return result
+
+
+# -- scalars ---------------------------------------------------------------------------------------
 
 
 class InitialScalars:

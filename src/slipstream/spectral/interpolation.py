@@ -33,8 +33,10 @@ from slipstream.spectral.runge_kutta_step import SpectralStep
 
 # Points of the halo: places may be two less outside of a rank's points.
 HALO = 4
-# As in particles.hpp, and how many threads of a GPU have a block of particles.
-TOGETHER, _THREADS = 128, 256
+# Particles of a block, as in particles.hpp.
+TOGETHER = 128
+# Threads of a GPU that share a block of particles.
+_THREADS = 256
 # Bytes of a sector of a GPU's cache, which is written as a whole.
 _SECTOR = 32
 
@@ -46,7 +48,7 @@ def halo_widths(geometry: PlaneGeometry) -> tuple[int, int]:
 
 
 def _points_of_chunk(flow: SpectralStep) -> int:
-    """Return how many points of a field lie side by side: those of a row where it is 0."""
+    """Return the number of a field's points that lie side by side; 0 stands for a whole row."""
     device, real = flow.device, flow.problem.real_dtype
     nx, chunk = flow.problem.geometry.shape[2], _SECTOR // real.itemsize
     # Tiles that stream come to the host, whose CPU interpolates.
@@ -55,7 +57,7 @@ def _points_of_chunk(flow: SpectralStep) -> int:
 
 
 def spline_factors(points: int, length: float, wavenumbers: np.ndarray) -> np.ndarray:
-    """Return by what modes along an axis become those of cubic B-spline coefficients."""
+    """Return the factors that turn modes along an axis into cubic B-spline coefficients."""
     return np.asarray(3 / (2 + np.cos(wavenumbers * length / points)))
 
 
@@ -96,9 +98,13 @@ class Interpolant:
         device.run(device.fill(self.array, 0))
         box = geometry.physical_box
         (first_z, first_y, _), (planes, rows, _) = box.start, box.shape
-        self._own = self.array[layouts[rank].slices(boxes[rank])]
+        self._rank_points = self.array[layouts[rank].slices(boxes[rank])]
         # Passes over planes leave planes without gaps.
-        self._left = device.empty(self._own.shape, self._own.dtype) if along_y else self._own
+        self._left = (
+            device.empty(self._rank_points.shape, self._rank_points.dtype)
+            if along_y
+            else self._rank_points
+        )
         # The points that passes leave: [field][plane][y][x], or [chunk][x] instead of [x].
         self.points: Array
         if chunk:
@@ -157,8 +163,8 @@ class Interpolant:
     def record_halo(self, graph: StepGraph) -> None:
         """Record the exchange of the halo around this rank's points. Collective."""
         at_home = graph.on(self._flow.device)
-        if self._left is not self._own:
-            at_home.add_copy(self._own, self._left, label="particles: points")
+        if self._left is not self._rank_points:
+            at_home.add_copy(self._rank_points, self._left, label="particles: points")
         if self._halo is not None:
             self._halo.record(at_home, 0, "particles: halo")
 

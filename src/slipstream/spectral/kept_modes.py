@@ -1,4 +1,4 @@
-"""Dealiasing, and the wavenumbers of the kept modes of a rank.
+"""Dealiasing, and the wavenumbers of the modes that a rank keeps.
 
 A product of two fields has wavenumbers up to twice those of its factors, and wavenumbers beyond the
 grid alias to lower ones. With 2/3 of the modes along each axis (Orszag, J. Atmos. Sci. 28, 1074
@@ -6,8 +6,8 @@ grid alias to lower ones. With 2/3 of the modes along each axis (Orszag, J. Atmo
 reach are discarded. Three factors need half of the modes. Phase shifts (Rogallo, NASA TM 81315
 (1981); Canuto et al., Spectral Methods in Fluid Dynamics, 3.2) keep a sphere of radius sqrt(2)/3 of
 the points: every other substage is computed on a grid that is shifted by half a spacing, where
-single aliases have the opposite sign and cancel, if both kinds of substages have the same weight in
-a step. Multiple aliases lie outside of the sphere.
+single aliases have the opposite sign and cancel, if both kinds of substages have equal total
+weights. Multiple aliases lie outside of the sphere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the fields of a simulation are: on a device, or on the host."""
+"""Where the fields of a simulation are: in the memory of the device, or of the host."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fields_written_together(problem: SpectralProblem) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where fields are: on a device, or on the host, streaming through devices."""
+    """Where fields are: in device memory, or in host memory, from which they stream."""
 
     problem: SpectralProblem
     comm: Comm
@@ -105,7 +105,7 @@ class Placement:
         return transport
 
     def passes(self) -> Callable[[Transport | GridTransports | None], StreamedPasses] | None:
-        """Return a function for `SpectralStep` that makes the passes of a step."""
+        """Return a function with which `SpectralStep` makes its passes."""
         tiles = self.tiles
         if tiles is None:
             return None
@@ -202,10 +202,10 @@ class Placement:
         """Return the bytes of a step at home and on its device, in core, and in files."""
         if self.home in self.devices:
             return {}
-        found = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
+        sizes = {"total": sum(self.taken.values()), "in_core": self.in_core_bytes}
         if not isinstance(self.home, FileHome):
-            return found
-        return found | {"folders": self.home.folders, "is_direct": self.home.is_direct}
+            return sizes
+        return sizes | {"folders": self.home.folders, "is_direct": self.home.is_direct}
 
     def columns(self, passes: Passes) -> dict[str, Fact]:
         """Return the columns that stay on the device, now that its memory is known."""
@@ -217,12 +217,12 @@ class Placement:
         return {"columns": Fact(stay, of=all_ky, bus=bus, tiles=streamed.tiles)}
 
     def _crossings(self, resident: int = 0, tiles: int | None = None) -> tuple[float, float]:
-        """Return the bytes in and out over the bus in a step, if `resident` ky stay."""
+        """Return the bytes in and out over the bus per step, if `resident` ky stay."""
         update = self.streaming.update if self.streaming else "device"
         return crossings(self.problem, update, resident, tiles)
 
     def run(self, step: CommittedStep, profile: bool = False) -> None:
-        """Run a step; if the fields are on the host, wait until they are up to date."""
+        """Run `step`; if the fields are on the host, wait until they are up to date."""
         if self.tiles is None:
             step.run(profile)
         else:
@@ -379,7 +379,7 @@ def crossings(
         return SpectralStep(problem, home, transport, passes).record_step(begins=False)
 
     rank, ranks = geometry.rank, geometry.ranks
-    found = traffic_of_step(
+    traffic = traffic_of_step(
         record, NotingDevice("cuda"), rank, ranks, "auto", is_on_host=True, grid=geometry.grid
     )
-    return found.bus_in_bytes, found.bus_out_bytes
+    return traffic.bus_in_bytes, traffic.bus_out_bytes

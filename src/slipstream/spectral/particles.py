@@ -6,7 +6,7 @@ transformed before the step (`interpolation.py`). One kernel interpolates and mo
 These are nodes of the recorded step, as those of the flow are.
 
 A rank has the particles between its points. They may leave these for as long as the halo suffices;
-then all that are outside go to the ranks that have their places (`particle_state.py`). Each
+then all that are outside go to the ranks that have their places. Each
 particle is computed alone, so their order in memory changes no bit. Positions are in double
 precision and not taken back into the periodic box.
 """
@@ -39,6 +39,15 @@ from slipstream.spectral.spectral_problem import SpectralProblem, velocity_of
 
 # Bytes that a rank sends in one round: messages of MPI count them in 32 bits.
 _MOST_BYTES = 1 << 28
+# How many cells a block has along each axis, in whose order particles are sorted for the cache.
+_BLOCK = 4
+# Particles whose first places are drawn together.
+_DRAWN_TOGETHER = 1 << 16
+# Steps after which particles are put into the order of blocks of cells, for the cache.
+_SORT_INTERVAL = 32
+
+
+# -- particles of one rank, and of all -------------------------------------------------------------
 
 
 class ParticleRanks:
@@ -88,20 +97,20 @@ class ParticleRanks:
         if comm is None:
             return identity, values
         order = np.argsort(destination, kind="stable")
-        own = len(order) * (len(values) * values.itemsize + identity.itemsize)
-        rounds = comm.allreduce(max(1, math.ceil(own / _MOST_BYTES)), op=max)
+        sent_bytes = len(order) * (len(values) * values.itemsize + identity.itemsize)
+        rounds = comm.allreduce(max(1, math.ceil(sent_bytes / _MOST_BYTES)), op=max)
         came: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(self.count)]
         for low, high in split(len(order), rounds):
             sent = self._parts(order[low:high], destination, identity, values)
-            for rank, one in enumerate(comm.alltoall(sent)):
-                if one is not None:
-                    came[rank].append(one)
-        parts = [one for of_rank in came for one in of_rank]
+            for rank, part in enumerate(comm.alltoall(sent)):
+                if part is not None:
+                    came[rank].append(part)
+        parts = [part for of_rank in came for part in of_rank]
         if not parts:
             return identity[:0], values[:, :0]
         return (
-            np.concatenate([one for one, _ in parts]),
-            np.concatenate([one for _, one in parts], axis=1),
+            np.concatenate([part for part, _ in parts]),
+            np.concatenate([part for _, part in parts], axis=1),
         )
 
     def _parts(
@@ -115,12 +124,6 @@ class ParticleRanks:
                 own = order[low:high]
                 parts[rank] = identity[own], np.ascontiguousarray(values[:, own])
         return parts
-
-
-# How many cells a block has along each axis, in whose order particles are sorted for the cache.
-_BLOCK = 4
-# Particles whose first places are drawn together.
-_DRAWN_TOGETHER = 1 << 16
 
 
 class ParticleState:
@@ -206,10 +209,13 @@ def _spread(numbers: Any) -> Any:
     return numbers
 
 
+# -- numbers of the step, and first places ---------------------------------------------------------
+
+
 def step_numbers(
     step: float, before: float | None, response_time: float | None
 ) -> tuple[float, float, float, float, float, float]:
-    """Return the factors of velocity, driving velocity and the earlier driving velocity in a step.
+    """Return a step's factors of velocity, driving velocity and earlier driving velocity.
 
     The first three are for the position, the others for the velocity. The driving velocity N is
     linear in time: N + (t / before) (N - N'), and dv/dt = (N - v) / response_time is exact.
@@ -221,10 +227,10 @@ def step_numbers(
     decay = math.exp(-z)
     # Integrals of the exponential: (1 - exp(-z)) / z, and its remainders of higher order.
     first, second, third = (_tail(z, order) for order in (1, 2, 3))
-    own, slope = z * second, ratio * z * third
+    present, slope = z * second, ratio * z * third
     return (
         step * first,
-        step * (own + slope),
+        step * (present + slope),
         -step * slope,
         decay,
         z * first + ratio * z * second,
@@ -236,10 +242,10 @@ def _tail(z: float, order: int) -> float:
     """Return sum_n (-z)^n / (n + order)!: of order 1 that is (1 - exp(-z)) / z."""
     if z < 1:
         return math.fsum((-z) ** n / math.factorial(n + order) for n in range(20))
-    found = math.exp(-z)
+    tail = math.exp(-z)
     for lower in range(order):
-        found = (1 / math.factorial(lower) - found) / z
-    return found
+        tail = (1 / math.factorial(lower) - tail) / z
+    return tail
 
 
 def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray) -> np.ndarray:
@@ -264,8 +270,7 @@ def first_places(settings: ParticleSet, low: int, high: int, lengths: np.ndarray
     return both[:, low - 2 * first : high - 2 * first]
 
 
-# Steps after which particles are put into the order of blocks of cells, for the cache.
-_SORT_INTERVAL = 32
+# -- particles in a simulation ---------------------------------------------------------------------
 
 
 def check_particles(sets: Sequence[ParticleSet], problem: SpectralProblem) -> None:
@@ -331,10 +336,6 @@ class Particles:
                 flow.stored_points, flow.with_points = interpolant.points, record
             else:
                 flow.before.append(record)
-
-    @property
-    def _lengths(self) -> np.ndarray:
-        return np.array(self._flow.problem.lengths[::-1])
 
     @property
     def _spare(self) -> float:
@@ -454,7 +455,9 @@ class Particles:
             self._spare,
         )
 
-    def _place(self, swarm: ParticleState, identity: np.ndarray, state: np.ndarray) -> bool:
+    def _store_particles(
+        self, swarm: ParticleState, identity: np.ndarray, state: np.ndarray
+    ) -> bool:
         """Take particles of the host, which go to the ranks that have their places."""
         homes: Any = on_every_rank(self._comm, lambda: self._ranks.of_places(state[:3]))
         grows = swarm.fill(*self._ranks.exchange(homes, identity, state), self._spare)
@@ -482,7 +485,8 @@ class Particles:
         """Place particles as the case says; the step is to be recorded after that."""
         for swarm in self.sets if sets is None else sets:
             low, high = self._range(swarm)
-            self._set_places(swarm, first_places(swarm.settings, low, high, self._lengths))
+            lengths = np.array(self._flow.problem.lengths[::-1])
+            self._set_places(swarm, first_places(swarm.settings, low, high, lengths))
 
     def set_places(self, swarm: ParticleState, places: np.ndarray) -> bool:
         """Start particles at positions, with the fluid's velocity; return whether to record."""
@@ -493,7 +497,7 @@ class Particles:
         low, high = self._range(swarm)
         state = np.zeros((swarm.rows, high - low))
         state[:3] = places
-        grows = self._place(swarm, np.arange(low, high), state)
+        grows = self._store_particles(swarm, np.arange(low, high), state)
         swarm.last_step = None
         self.take_velocities([swarm])
         return largest(self._comm, int(grows)) > 0
@@ -501,10 +505,10 @@ class Particles:
     def take_velocities(self, sets: Sequence[ParticleState] | None = None) -> None:
         """Give inertial particles the velocity of the fluid."""
         device = self._flow.device
-        for one in self.sets if sets is None else sets:
-            if one.is_inertial:
-                for row, source in zip(one.state[6:], self._of_fluid(one), strict=True):
-                    device.run(device.copy(row[: one.count], source))
+        for particles in self.sets if sets is None else sets:
+            if particles.is_inertial:
+                for row, source in zip(particles.state[6:], self._of_fluid(particles), strict=True):
+                    device.run(device.copy(row[: particles.count], source))
                 device.synchronize()
 
     def read(self, checkpoint: Checkpoint) -> list[str]:
@@ -536,7 +540,7 @@ class Particles:
 
             state, last = on_every_rank(self._comm, stored)
             low, high = self._range(swarm)
-            self._place(swarm, np.arange(low, high), state)
+            self._store_particles(swarm, np.arange(low, high), state)
             swarm.last_step = last if last > 0 else None
         return warnings
 
@@ -552,10 +556,10 @@ class Particles:
 
     def add_to_digest(self, sums: Array, start: int) -> None:
         """Add all numbers of the particles that are here; places begin at `start`."""
-        for one in self.sets:
-            own = one.state[:, : one.count], one.identity[: one.count]
-            add_particles(self._flow.device, *own, sums, start)
-            start += one.rows * one.settings.number
+        for particles in self.sets:
+            arrays = particles.state[:, : particles.count], particles.identity[: particles.count]
+            add_particles(self._flow.device, *arrays, sums, start)
+            start += particles.rows * particles.settings.number
 
     def kept(self) -> list[Any]:
         """Return all particles of a single rank, to be pickled."""
@@ -582,10 +586,10 @@ class Particles:
 
     def set_of(self, name: str) -> ParticleState:
         """Return the particles of a name."""
-        for one in self.sets:
-            if one.settings.name == name:
-                return one
-        names = ", ".join(one.settings.name for one in self.sets) or "none"
+        for particles in self.sets:
+            if particles.settings.name == name:
+                return particles
+        names = ", ".join(particles.settings.name for particles in self.sets) or "none"
         raise InputError(f"particles: there are no {name!r}; there are: {names}")
 
     def whole(self, name: str, of: str, time: float) -> np.ndarray:
@@ -635,10 +639,10 @@ class Particles:
 
     def _evaluation(self, expression: str) -> Evaluation:
         if expression not in self._evaluations:
-            found = Evaluation(self._flow, expression, "particles")
-            if found.is_complex:
+            evaluation = Evaluation(self._flow, expression, "particles")
+            if evaluation.is_complex:
                 raise InputError(f"particles: {expression} is complex; accepted: its real or imag")
-            self._evaluations[expression] = found
+            self._evaluations[expression] = evaluation
         return self._evaluations[expression]
 
     def sample(self, name: str, time: float) -> Iterator[Field]:

@@ -60,12 +60,12 @@ def pilot_findings(
     `target` is the desired kmax_eta.
     """
     pilot = run_pilot(simulation, seconds)
-    found = PilotFindings()
+    findings = PilotFindings()
     if pilot is not None and simulation.case.time.step is None:
-        found.steps = expected_steps(simulation, pilot, first_step)
-        found.source = f"by {pilot.text}"
-    add_resolution(found, simulation, pilot, target)
-    return found
+        findings.steps = expected_steps(simulation, pilot, first_step)
+        findings.source = f"by {pilot.text}"
+    add_resolution(findings, simulation, pilot, target)
+    return findings
 
 
 def run_pilot(simulation: SpectralSimulation, seconds: float) -> Pilot | None:
@@ -123,13 +123,13 @@ def _advanced(small: SpectralSimulation, pilot: Pilot, seconds: float) -> Pilot:
 
 def _look(small: SpectralSimulation, pilot: Pilot) -> None:
     """Note the dissipation, the injection, and the dissipation of a cascade."""
-    found, viscosity = small.diagnostics(), small.problem.viscosity
-    if not viscosity or "enstrophy" not in found:
+    diagnostics, viscosity = small.diagnostics(), small.problem.viscosity
+    if not viscosity or "enstrophy" not in diagnostics:
         return
-    pilot.dissipations.append(2 * viscosity * found["enstrophy"])
-    pilot.injections.append(found.get("injection", 0.0))
-    if found["integral_scale"] > 0:
-        cascade = found["rms_velocity"] ** 3 / found["integral_scale"]
+    pilot.dissipations.append(2 * viscosity * diagnostics["enstrophy"])
+    pilot.injections.append(diagnostics.get("injection", 0.0))
+    if diagnostics["integral_scale"] > 0:
+        cascade = diagnostics["rms_velocity"] ** 3 / diagnostics["integral_scale"]
         pilot.cascade = max(pilot.cascade, cascade)
 
 
@@ -149,7 +149,7 @@ def expected_steps(simulation: SpectralSimulation, pilot: Pilot, first: float) -
 
 
 def add_resolution(
-    found: PilotFindings, simulation: SpectralSimulation, pilot: Pilot | None, target: float
+    findings: PilotFindings, simulation: SpectralSimulation, pilot: Pilot | None, target: float
 ) -> None:
     """Add the expected kmax_eta; warn if it is below `target`."""
     viscosity = simulation.problem.viscosity
@@ -160,12 +160,12 @@ def add_resolution(
     if not dissipation > 0:
         return
     kmax_eta = simulation.flow.wavenumbers.largest * kolmogorov_length(viscosity, dissipation)
-    found.facts["kmax_eta"] = Fact(kmax_eta, dissipation=dissipation, source=source)
+    findings.facts["kmax_eta"] = Fact(kmax_eta, dissipation=dissipation, source=source)
     if kmax_eta < target:
         # With n points along an axis the largest kept wavenumber is less than n / 3, or n / 2.
         sizes = [_even(n * target / kmax_eta + 2) if n > 1 else 1 for n in _sizes(simulation)]
         text = str(sizes[0]) if len(set(sizes)) == 1 else str(sizes)
-        found.warnings.append(
+        findings.warnings.append(
             f"kmax_eta will fall to about {below(kmax_eta, target)}, below {target:g}:"
             f" {UNRESOLVED}; grid.points = {text} would, or a larger equation.viscosity"
         )
@@ -178,7 +178,7 @@ def expected_dissipation(simulation: SpectralSimulation, pilot: Pilot | None) ->
         return simulation.given_injection, "what forcing.injection puts in"
     now = simulation.diagnostics().get("enstrophy", 0.0) * 2 * (viscosity or 0.0)
     if pilot is None or not pilot.dissipations:
-        return now, "that of the initial state"
+        return now, "as in the initial state"
     if forcing and pilot.time > pilot.start:
         late = pilot.injections[len(pilot.injections) // 2 :]
         return max(now, float(np.mean(late))), f"the power of the forcing in {pilot.text}"

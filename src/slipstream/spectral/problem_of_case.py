@@ -31,7 +31,7 @@ from slipstream.spectral.staged_forces import held_shells
 
 # Blocks of slabs, of one field, that a network takes well, by kind of device.
 _LARGE = {"gpu": 1 << 20, "cpu": 1 << 15}
-# The fewest ranks, and ranks of a node, with which pencils are faster.
+# The fewest ranks, and ranks per node, with which pencils are faster.
 _RANKS = {"gpu": 32, "cpu": 64}
 _RANKS_OF_NODE = {"gpu": 4, "cpu": 32}
 
@@ -65,7 +65,7 @@ def with_decomposition(case: SpectralCase, rank: RankPlace, processor: str) -> S
 
 @dataclass(frozen=True)
 class StatedProblem:
-    """The problem of a rank, its fields, and their forces: the case's, and sources of the model."""
+    """The problem as one rank sees it, its fields, and the forces: the case's and the model's."""
 
     problem: SpectralProblem
     fields: list[FieldParts]
@@ -87,12 +87,14 @@ def problem_of_case(
     alignment = max(1, row_bytes // (2 * np.dtype(case.numerics.precision).itemsize))
     parameters = case.equation.parameters
     scalars = [
-        CarriedScalar(one.name, one.diffusivity, one.diffusivity_power, one.mean_gradient)
-        for one in case.scalars
+        CarriedScalar(
+            scalar.name, scalar.diffusivity, scalar.diffusivity_power, scalar.mean_gradient
+        )
+        for scalar in case.scalars
     ]
     model = models.lowered(case.equation.model, parameters, _flat_axes(case), scalars)
     parameters = models.numbers_of(parameters) | {
-        key: n for one in scalars for key, n in one.numbers.items()
+        key: n for scalar in scalars for key, n in scalar.numbers.items()
     }
     for name in model.follows:
         if name in parameters:
@@ -121,12 +123,12 @@ def problem_of_case(
     forces = forces_of(tables, fields, model, repeats, method)
     sources = sources_of(model, values, fields, repeats, method)
     patterns = *forces, *sources
-    rates = {rate_name(n): one.rate for n, one in enumerate(tables) if one.rate is not None}
+    rates = {rate_name(n): table.rate for n, table in enumerate(tables) if table.rate is not None}
     if rates:
         linear = (
-            (n, field, one.shells)
-            for n, (one, field) in enumerate(zip(tables, driven, strict=True))
-            if one.rate is not None
+            (n, field, table.shells)
+            for n, (table, field) in enumerate(zip(tables, driven, strict=True))
+            if table.rate is not None
         )
         model = amplified(model, tuple(linear), smallest_wavenumber(lengths, modes))
     ranks_along = process_grid_of(case, shape, modes, ranks)
@@ -150,7 +152,7 @@ def problem_of_case(
         is_staged=any(map(is_staged, tables)),
         held=held_shells(tables, driven),
         stored=inputs_of_velocity(model)
-        if any(one.interpolation == "lagrange" for one in case.particles)
+        if any(particles.interpolation == "lagrange" for particles in case.particles)
         else (),
         mirror=mirror_of(model, 2, grid.zero_at_walls) if grid.walls else None,
     )

@@ -20,6 +20,10 @@ from slipstream.spectral.spectral_problem import SpectralProblem
 
 _COMPONENTS = ["psi_real", "psi_imaginary"]
 _PARAMETERS = {"sound_speed", "healing_length"}
+# The number of straight pieces of a curve.
+_PIECES = 96
+# A direction that differs from every line between two points of a grid.
+_AXIS = (0.6180339887, 0.4142135624, math.sqrt(1 - 0.6180339887**2 - 0.4142135624**2))
 
 
 def is_quantum_fluid(problem: SpectralProblem) -> bool:
@@ -59,13 +63,13 @@ def quantum_taylor_green(
             f"grid.length: {lx:g} along x and {ly:g} along y; accepted for 'quantum-taylor-green': "
             "the same along both"
         )
-    one = 4 * math.pi**2 * coefficients(problem)[0] / lx
+    quantum = 4 * math.pi**2 * coefficients(problem)[0] / lx
     # An amplitude meant as a whole number of quanta must not lose one to rounding.
-    power = math.floor(amplitude / one * (1 + 1e-12))
+    power = math.floor(amplitude / quantum * (1 + 1e-12))
     if power < 1:
         raise InputError(
             f"initial.amplitude: {amplitude:g} gives less than one quantum to each vortex line; "
-            f"accepted: at least {one:.6g} (less with a smaller equation.healing_length)"
+            f"accepted: at least {quantum:.6g} (less with a smaller equation.healing_length)"
         )
     k, kz = 2 * math.pi / lx, 2 * math.pi / lz
     width = math.sqrt(2) * problem.parameters["healing_length"] * k
@@ -161,10 +165,6 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[Any, Any, Any]]] = {
         0.4 * np.sin(5 * a),
     ),
 }
-# The number of straight pieces of a curve.
-_PIECES = 96
-# A direction that differs from every line between two points of a grid.
-_AXIS = (0.6180339887, 0.4142135624, math.sqrt(1 - 0.6180339887**2 - 0.4142135624**2))
 
 
 def vortex_line(
@@ -208,18 +208,18 @@ def vortex_line(
     # The phase difference of all lines between opposite sides of the box.
     gains = []
     for axis, size in enumerate(sizes):
-        side = [size / 2 * (axis == own) for own in range(3)]
+        side = [size / 2 * (axis == direction) for direction in range(3)]
         gains.append(2 * (dipole(*side) + images(*side)) / size)
 
     def wave(x: Any, y: Any, z: Any, module: Any) -> Any:
-        x, y, z = (one - size / 2 for one, size in zip((x, y, z), sizes, strict=True))
+        x, y, z = (coordinate - size / 2 for coordinate, size in zip((x, y, z), sizes, strict=True))
         turned: Any = 1.0
         nearest: Any = math.inf
         first = None
         for corner in corners.tolist():
             second = [corner[0] - x, corner[1] - y, corner[2] - z]
             length = module.sqrt(second[0] ** 2 + second[1] ** 2 + second[2] ** 2)
-            toward = sum(own * one for own, one in zip(_AXIS, second, strict=True))
+            toward = sum(part * distance for part, distance in zip(_AXIS, second, strict=True))
             if first is not None:
                 a, (b, far, before) = second, first
                 triple = (

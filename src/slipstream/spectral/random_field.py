@@ -70,10 +70,12 @@ def random_modes(
     strengths[low : high + 1] = amplitude * math.sqrt(components(waves) / 2 / count)
     kz, ky, kx = _at(waves, places)
     modes = np.zeros((3, kz.size, ky.size, kx.size), complex)
-    for z, one in enumerate(kz):
+    for z, wavenumber in enumerate(kz):
         # Initial flows use the numbers below 3.
         draw = seed, 3 * (number + 1)
-        modes[:, z] = _random_plane(waves, one, ky[:, None], kx[None, :], draw, strengths, signs)
+        modes[:, z] = _random_plane(
+            waves, wavenumber, ky[:, None], kx[None, :], draw, strengths, signs
+        )
     return list(np.ix_(*places)), modes
 
 
@@ -89,7 +91,8 @@ def _random_plane(
     basis = Basis.of(waves, kz, ky, kx)
     seed, first_number = draw
     phases = [2 * np.pi * basis.uniform(seed, first_number + i) for i in range(3)]
-    # Both have the same energy on average, together that of the mode: |c1|^2 + |c2|^2 = 2 E.
+    # Both have the same energy on average, and together the energy of the mode:
+    # |c1|^2 + |c2|^2 = 2 E.
     share = 0.0 if waves.normal is not None else phases[2]
     c1 = np.sqrt(2) * np.cos(share) * np.exp(1j * phases[0])
     c2 = np.sqrt(2) * np.sin(share) * np.exp(1j * phases[1])
@@ -102,7 +105,7 @@ class Basis:
     """Two unit vectors normal to each wavevector, and random numbers for each wavevector.
 
     Both are the same for -k, and the second is k x first / |k|: ``first + i second`` is the wave of
-    the largest helicity, and ``first - i second`` that of the least.
+    the largest helicity, and ``first - i second`` the wave of the least.
     """
 
     first: np.ndarray
@@ -166,7 +169,7 @@ class Basis:
     ) -> np.ndarray:
         """Return the even part (sign 1) or the odd part (-1) of these modes (field, ...).
 
-        Those that are their own images become what has the parity, with the same strength, or, if
+        Modes that are their own images become modes of that parity, with the same strength, or, if
         not `exact`, the same mean square.
         """
         sign = np.array(signs).reshape(-1, *[1] * self.flipped.ndim)
@@ -174,12 +177,12 @@ class Basis:
         images = sign * np.where(self.upright, modes.conj(), modes)
         # A scalar is even or odd as a whole; of a vector half of the components are each.
         is_whole = self.level if len(modes) == 1 else np.zeros_like(self.level)
-        own = np.where(is_whole, 0.5, math.sqrt(0.5)) * (modes + images)
+        symmetric = np.where(is_whole, 0.5, math.sqrt(0.5)) * (modes + images)
         if exact:
-            before, after = ((np.abs(one) ** 2).sum(axis=0) for one in (modes, own))
-            own = own * np.sqrt(before / np.where(after > 0, after, 1))
-        found: np.ndarray = np.where(self.level | self.upright, own, modes)
-        return found
+            before, after = ((np.abs(values) ** 2).sum(axis=0) for values in (modes, symmetric))
+            symmetric = symmetric * np.sqrt(before / np.where(after > 0, after, 1))
+        result: np.ndarray = np.where(self.level | self.upright, symmetric, modes)
+        return result
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
 # The bytes of planes in memory besides the result: with fewer, planes are read more often.
 _MOST_BYTES = 1 << 30
+# The number of planes of modes that are read together to sum dropped variance.
+_PLANES_AT_A_TIME = 16
+# The bytes of a state that are read together.
+_PIECE = 256 << 20
 
 
 def is_other_resolution(shape: Sequence[int], grid: Sequence[int]) -> bool:
@@ -72,12 +76,6 @@ def _along(values: np.ndarray, axis: int, points: int) -> np.ndarray:
     modes = np.fft.rfft(values, axis=axis).take(range(most + 1), axis=axis)
     found: np.ndarray = np.fft.irfft(modes, points, axis=axis) * (points / stored)
     return found
-
-
-# The number of planes of modes that are read together to sum dropped variance.
-_PLANES_AT_A_TIME = 16
-# The bytes of a state that are read together.
-_PIECE = 256 << 20
 
 
 def read_state(
@@ -136,6 +134,32 @@ def _pieces(box: Box, itemsize: int) -> Iterator[Box]:
         yield box.with_range(0, low, min(low + step, box.stop[0]))
 
 
+def _common_modes(
+    shape: tuple[int, ...], stored: tuple[int, ...], has_walls: bool
+) -> list[tuple[Box, Box]]:
+    """Return pairs of boxes, in the new and in the stored array, that hold the same modes.
+
+    Along z and y the modes 0..m are at the start and -m..-1 at the end; along x, and between walls,
+    only 0..m exist.
+    """
+    z, y, x = (
+        [((0, min(new, old)), 0)]
+        if axis == 2 or (axis == 0 and has_walls)
+        else [
+            ((0, (min(new, old) + 1) // 2), 0),
+            ((new - (min(new, old) - 1) // 2, new), old - new),
+        ]
+        for axis, (new, old) in enumerate(zip(shape, stored, strict=True))
+    )
+    pairs = []
+    for ranges in ((a, b, c) for a in z for b in y for c in x):
+        start, stop = (tuple(r[0][end] for r in ranges) for end in (0, 1))
+        shifts = [r[1] for r in ranges]
+        theirs = [tuple(int(n) for n in np.add(corner, shifts)) for corner in (start, stop)]
+        pairs.append((Box(start, stop), Box(*theirs)))
+    return pairs
+
+
 def lacking_fields(
     checkpoint: Checkpoint, fields: Sequence[FieldParts], problem: SpectralProblem
 ) -> list[FieldParts]:
@@ -174,10 +198,10 @@ def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) ->
 
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     """Return the names of the fields of a state that the model lacks."""
-    own = {f"{name}_hat" for name in problem.model.unknowns}
+    arrays = {f"{name}_hat" for name in problem.model.unknowns}
     apart = AVERAGE, MOVIE, FORCE, PARTICLES, TILT
     names = (name for name in checkpoint.arrays if not name.startswith(apart))
-    return [name.removesuffix("_hat") for name in names if name not in own]
+    return [name.removesuffix("_hat") for name in names if name not in arrays]
 
 
 def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> float:
@@ -189,38 +213,12 @@ def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> fl
         modes = checkpoint.read(array, (first, 0, 0), (planes, *shape[1:]))
         if first == 0:
             modes[0, 0, 0] = 0  # the mean
-        found = np.square(np.abs(modes), dtype=float).sum(axis=1)
+        by_mode = np.square(np.abs(modes), dtype=float).sum(axis=1)
         if geometry.modes[0].walls:  # modes of kz > 0 stand for those of -kz too
-            found[int(first == 0) :] *= 2
-        squares = found.sum(axis=0)
+            by_mode[int(first == 0) :] *= 2
+        squares = by_mode.sum(axis=0)
         total += 2 * float(squares.sum()) - float(squares[0])
     return total
-
-
-def _common_modes(
-    shape: tuple[int, ...], stored: tuple[int, ...], has_walls: bool
-) -> list[tuple[Box, Box]]:
-    """Return pairs of boxes, in the new and in the stored array, that hold the same modes.
-
-    Along z and y the modes 0..m are at the start and -m..-1 at the end; along x, and between walls,
-    only 0..m exist.
-    """
-    z, y, x = (
-        [((0, min(new, old)), 0)]
-        if axis == 2 or (axis == 0 and has_walls)
-        else [
-            ((0, (min(new, old) + 1) // 2), 0),
-            ((new - (min(new, old) - 1) // 2, new), old - new),
-        ]
-        for axis, (new, old) in enumerate(zip(shape, stored, strict=True))
-    )
-    pairs = []
-    for ranges in ((a, b, c) for a in z for b in y for c in x):
-        start, stop = (tuple(r[0][end] for r in ranges) for end in (0, 1))
-        shifts = [r[1] for r in ranges]
-        theirs = [tuple(int(n) for n in np.add(corner, shifts)) for corner in (start, stop)]
-        pairs.append((Box(start, stop), Box(*theirs)))
-    return pairs
 
 
 def _common_ranges(count: int, stored: int) -> list[tuple[tuple[int, int], int]]:

@@ -113,7 +113,7 @@ class SpectralStep:
         # Additional nodes of a step: `before` and `after` everything else, when the stage is free,
         # and `with_points` after the first product, which has stored points.
         self.before: list[Callable[[StepGraph], None]] = []
-        self.after: Sequence[Callable[[StepGraph], None]] = ()
+        self.after: list[Callable[[StepGraph], None]] = []
         self.stored_points: Any = None
         self.with_points: Callable[[StepGraph], None] | None = None
         # Evaluations of the state, which are repeated if the equations change.
@@ -211,7 +211,7 @@ class SpectralStep:
         return graph
 
     def record_parts(self) -> list[StepGraph]:
-        """Return the graphs of the substages of a step, between which the stage may be changed."""
+        """Return the graphs of all substages, between which the stage may be changed."""
         graphs = []
         for substage in range(self.problem.method.substages):
             graph = StepGraph(self.passes.devices[0]) if substage else self._begun()
@@ -231,7 +231,7 @@ class SpectralStep:
         return graph
 
     def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:
-        """Record a substage, beginning with the planes."""
+        """Record substage number `substage`, beginning with the planes."""
         method, model, passes = self.problem.method, self.problem.model, self.passes
         last = substage + 1 == method.substages
         is_scaled = bool(self.problem.held)
@@ -395,18 +395,20 @@ class SpectralStep:
             self._copy(tables.device, tables.held, factors.astype(self.problem.real_dtype))
 
     def _propagators_of(self, substage: int) -> dict[str, Any]:
-        """Return the indices of the propagators of a substage; -1 for none."""
-        own = self.problem.method.propagators(substage)
-        place: dict[Any, int] = {one: number for number, one in enumerate(self.problem.propagators)}
+        """Return the indices of the propagators that a substage applies; -1 for none."""
+        propagators = self.problem.method.propagators(substage)
+        index_of: dict[Any, int] = {
+            one: number for number, one in enumerate(self.problem.propagators)
+        }
         return {
             "PROPAGATED": True,
-            "START_TO_STAGE": place.get(own.start_to_stage, -1),
-            "RATE_TO_STAGE": place.get(own.rate_to_stage, -1),
-            "START_TO_RESULT": place.get(own.start_to_result, -1),
-            "RATE_TO_RESULT": place.get(own.rate_to_result, -1),
-            "START_TO_CARRIED": place.get(own.start_to_carried, -1),
-            "CARRY_RATE": place.get(own.carry_rate, -1),
-            "BEGINS_CARRIED": own.begins_carried,
+            "START_TO_STAGE": index_of.get(propagators.start_to_stage, -1),
+            "RATE_TO_STAGE": index_of.get(propagators.rate_to_stage, -1),
+            "START_TO_RESULT": index_of.get(propagators.start_to_result, -1),
+            "RATE_TO_RESULT": index_of.get(propagators.rate_to_result, -1),
+            "START_TO_CARRIED": index_of.get(propagators.start_to_carried, -1),
+            "CARRY_RATE": index_of.get(propagators.carry_rate, -1),
+            "BEGINS_CARRIED": propagators.begins_carried,
         }
 
     def _substage(self, substage: int) -> ColumnUpdate:
@@ -497,7 +499,7 @@ class SpectralStep:
         )
 
     def run_over_rows(self, kernel: Kernel, *arrays: Array, last: Sequence[Any] = ()) -> None:
-        """Run a kernel over all rows of a field, on the device of the fields."""
+        """Run a kernel over all rows of modes, on the device of the fields."""
         nz, ny, row = self.problem.geometry.stored_shape
         nx = self.problem.geometry.spectral_box.shape[2]
         if nz * ny:
@@ -565,14 +567,14 @@ class SpectralStep:
         for number, propagator in enumerate(self.problem.propagators):
             part = array[number * count : (number + 1) * count]
             durations = dict.fromkeys(fraction for fraction, _, _ in propagator)
-            for place, duration in enumerate(durations):
+            for index, duration in enumerate(durations):
                 weights = [0.0] * RESOLVENT
                 for fraction, phi, weight in propagator:
                     weights[phi % RESOLVENT] += weight * (fraction == duration)
                 kernel = self.model_kernel(
                     "propagators.hpp",
                     "fill_propagator",
-                    ADDS=place > 0,
+                    ADDS=index > 0,
                     IMPLICIT=self.problem.method.is_implicit,
                 )
                 sizes = nz, ny, nx, row, field
@@ -642,9 +644,11 @@ def rates_along_axes(problem: SpectralProblem, waves: Wavenumbers) -> np.ndarray
     parts = []
     for rate in problem.decay_functions:
         constant = float(rate(0.0, 0.0, 0.0))
-        for axis, own in enumerate((waves.x, waves.y, waves.z)):
-            wavevector = [np.zeros_like(own)] * 3
-            wavevector[axis] = own
+        for axis, wavenumbers in enumerate((waves.x, waves.y, waves.z)):
+            wavevector = [np.zeros_like(wavenumbers)] * 3
+            wavevector[axis] = wavenumbers
             # A constant rate counts along x.
-            parts.append(rate(*wavevector) + np.zeros_like(own) - (constant if axis else 0.0))
+            parts.append(
+                rate(*wavevector) + np.zeros_like(wavenumbers) - (constant if axis else 0.0)
+            )
     return np.concatenate(parts)

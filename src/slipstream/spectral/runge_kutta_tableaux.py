@@ -1,6 +1,6 @@
 """Runge-Kutta methods that one fused kernel can advance.
 
-In every method here a substage reads only the one before (its tableau has a single sub-diagonal),
+In every method here a substage reads only the previous (its tableau has a single sub-diagonal),
 so a step needs the state at its start, one stage and, if substages before the last have weight, a
 running total: two or three copies of the fields.
 
@@ -28,7 +28,7 @@ Propagator = tuple[Phi, ...]
 
 @dataclass(frozen=True)
 class SubstagePropagators:
-    """The functions of the linear terms in a substage, by factor; None stands for the identity."""
+    """The functions of linear terms that a substage applies, by factor; None is the identity."""
 
     start_to_stage: Propagator | None = None
     rate_to_stage: Propagator | None = None
@@ -59,7 +59,7 @@ class RungeKutta:
     name: str
     order: int
     divisions: int  # all nodes are multiples of 1/divisions of the step
-    nodes: tuple[float, ...]  # of each substage, in divisions
+    nodes: tuple[float, ...]  # by substage, in divisions
     feeds: tuple[float, ...]  # the sub-diagonal: weight of substage s in the state of s + 1
     weights: tuple[float, ...]  # of each substage in the result
     # For methods with their own functions of the linear terms; feeds and weights multiply their
@@ -165,8 +165,13 @@ def _ars233() -> RungeKutta:
     )
 
 
-_WHOLE, _HALF = ((1.0, 0, 1.0),), ((0.5, 0, 1.0),)
-_TO_HALF, _TWICE = ((0.5, 1, 1.0),), ((1.0, 2, 2.0), (1.0, 3, -4.0))
+# Propagators of the exponential methods below: linear decay over the step, and over half of it.
+_WHOLE = ((1.0, 0, 1.0),)
+_HALF = ((0.5, 0, 1.0),)
+# From a rate to the stage at half of the step.
+_TO_HALF = ((0.5, 1, 1.0),)
+# From the two rates there to the result.
+_TWICE = ((1.0, 2, 2.0), (1.0, 3, -4.0))
 
 METHODS = {
     method.name: method

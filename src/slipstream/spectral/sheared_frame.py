@@ -1,11 +1,11 @@
 """The frame of a shearing box, which a mean flow S y along x tilts: there all fields are periodic.
 
-The wavenumber along y of a mode is that of its label less the tilt times kx, and the tilt grows at
-the rate S. After Lx/Ly the frame fits the box again, and its modes are those of an upright frame
-with other labels (Rogallo, NASA TM 81315 (1981)). Labels are changed at half of that, so that the
-tilt stays between -1/2 and 1/2 of it. Modes for whose labels the grid has no place are dropped, and
-modes that had no place before begin at 0. Products are computed at the points of the frame, so they
-are dealiased as in any box.
+The wavenumber along y of a mode is the wavenumber of its label less the tilt times kx, and the tilt
+grows at the rate S. When the tilt reaches Lx/Ly, the frame fits the box again, and its modes are
+the modes of an upright frame with other labels (Rogallo, NASA TM 81315 (1981)). Labels change at
+half of that tilt, so that the tilt stays between -1/2 and 1/2 of Lx/Ly. Modes whose labels lie
+outside of the grid are dropped, and modes whose labels were outside before begin at 0. Products are
+computed at the points of the frame, so they are dealiased as in any box.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 # The most numbers of a component in one exchange.
 _AT_ONCE = 1 << 22
 _FORCES = "kind 'linear' with a rate and without shells, and a 'formula' of y, z and t"
-# The number of points between nodes for rates that are not polynomials; and the most of any.
-_USUAL, _MOST = 3, 8
+# The number of points between nodes for rates that are not polynomials.
+_USUAL = 3
+# The most points between nodes.
+_MOST = 8
 
 
 def check_sheared(case: SpectralCase, problem: SpectralProblem) -> None:
@@ -135,13 +137,13 @@ def _period(problem: SpectralProblem) -> float:
 
 
 def periods_after(flow: SpectralStep, step: float) -> int:
-    """Return the number of periods by which new labels reduce the tilt after a step."""
+    """Return the number of periods by which new labels reduce the tilt when the step ends."""
     tilt = flow.tilt + flow.problem.shear * step
     return math.floor(tilt / _period(flow.problem) + 0.5)
 
 
 def advance_frame(flow: SpectralStep, step: float, comm: Comm) -> None:
-    """Tilt the frame by the shear, at the end of a step. Collective."""
+    """Tilt the frame by the shear over the step that has ended. Collective."""
     periods = periods_after(flow, step)
     if periods:
         _relabel(flow, periods, comm)
@@ -180,9 +182,11 @@ def _moved(
     _, labels, all_x = waves.integers
     count = len(labels)
     (_, rows, columns), (_, first, left) = target.slices(), source.start
-    mine = labels[rows][:, None] + periods * all_x[columns]
-    place = np.where(np.abs(mine) <= count // 2, mine % count, -1)
+    moved_labels = labels[rows][:, None] + periods * all_x[columns]
+    target_row = np.where(np.abs(moved_labels) <= count // 2, moved_labels % count, -1)
     x = np.arange(columns.start, columns.stop)
-    inside = (place >= first) & (place < source.stop[1]) & (x >= left) & (x < source.stop[2])
+    inside = (
+        (target_row >= first) & (target_row < source.stop[1]) & (x >= left) & (x < source.stop[2])
+    )
     here, column = np.nonzero(inside)
-    return place[here, column] - first, here, column + columns.start - left
+    return target_row[here, column] - first, here, column + columns.start - left

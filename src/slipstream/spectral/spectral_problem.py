@@ -47,7 +47,7 @@ def _drives(rate: sympy.Expr) -> bool:
 
 @dataclass(frozen=True)
 class HeldShells:
-    """Shells of wavenumbers of a field, from `low` to `high`, that keep their energy."""
+    """A field's shells of wavenumbers, from `low` to `high`, that keep their energy."""
 
     first: int  # the field's components
     size: int
@@ -229,9 +229,9 @@ class SpectralProblem:
             for name, parts in self.model.means.items()
         }
 
-    def follow(self, found: Mapping[str, float]) -> None:
+    def follow(self, numbers: Mapping[str, float]) -> None:
         """Take other numbers of parameters that follow the state."""
-        self.parameters.update(found)
+        self.parameters.update(numbers)
         vars(self).pop("decays", None)
 
     @property
@@ -293,7 +293,7 @@ class SpectralProblem:
 
     @cached_property
     def propagators(self) -> tuple[Propagator, ...]:
-        """The functions of the linear terms in a step, if it integrates them exactly."""
+        """The functions of the linear terms that steps apply, if they integrate them exactly."""
         substages = range(self.method.substages) if self.propagates else ()
         every = [one for s in substages for one in self.method.propagators(s).all]
         return tuple(dict.fromkeys(every))
@@ -331,10 +331,11 @@ class SpectralProblem:
 
     def steps_like(self, other: SpectralProblem) -> bool:
         """Whether the recorded step of another problem fits this one, up to parameters."""
-        own, theirs = (
-            (one.model, one.forced, one.is_staged, one.held, one.stored) for one in (self, other)
+        ours, theirs = (
+            (problem.model, problem.forced, problem.is_staged, problem.held, problem.stored)
+            for problem in (self, other)
         )
-        return own == theirs
+        return ours == theirs
 
     @property
     def lasting(self) -> set[str]:
@@ -398,10 +399,10 @@ def field_parts(model: Lowered) -> list[FieldParts]:
 def velocity_of(model: Lowered) -> slice:
     """Return the components of the velocity: the field of that name, or the first vector."""
     vectors = [part for part in field_parts(model) if part.is_vector]
-    own = [part for part in vectors if part.name == "velocity"] or vectors
-    if not own:
+    velocities = [part for part in vectors if part.name == "velocity"] or vectors
+    if not velocities:
         raise InputError("particles and bodies need a velocity, and the model has no vector")
-    return slice(own[0].first, own[0].first + 3)
+    return slice(velocities[0].first, velocities[0].first + 3)
 
 
 def inputs_of_velocity(model: Lowered) -> tuple[int, ...]:

@@ -115,13 +115,13 @@ class SpectralSimulation(Simulation):
         of_node = RankPlace.of(comm).ranks_of_node
         if comm is not None:  # nodes may have different numbers of ranks: take the first
             of_node = comm.bcast(of_node, root=0)
-        self._place = RankPlace(self.rank, self.ranks, of_node)
+        self._rank_place = RankPlace(self.rank, self.ranks, of_node)
         stated = self._stated(case, device)
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
         budgets = ["", *budgets_of(self.problem.model)]
         needed = {f"{prefix}residual" for prefix in budgets[1:]}
-        if self.problem.held:  # the power of forces of constant energy is known after a step
+        if self.problem.held:  # the power of forces of constant energy is known after the step
             needed |= {f"{prefix}injection" for prefix in budgets}
         self.needs_earlier = self.needs_earlier | needed
         self.bodies: Bodies | None = None
@@ -161,7 +161,7 @@ class SpectralSimulation(Simulation):
     def _stated(self, case: SpectralCase, device: Device) -> StatedProblem:
         """Return this rank's problem for a case."""
         row = row_bytes(case.run, device)
-        divided = with_decomposition(case, self._place, device.processor)
+        divided = with_decomposition(case, self._rank_place, device.processor)
         return problem_of_case(divided, self.rank, self.ranks, row)
 
     # -- before the run ----------------------------------------------------------------------
@@ -680,15 +680,11 @@ class SpectralSimulation(Simulation):
         self.note_change()
         self.flow.restore(kept["fields"])
         self._recall_all(kept["remembered"])
-        if self._particles is not None:
-            self._restore_particles(kept["particles"])
+        if self._particles is not None and self._particles.restore(kept["particles"]):
+            self._record()
         if self.bodies is not None:
             self.bodies.restore(kept["bodies"])
         self._follow()
-
-    def _restore_particles(self, kept: Sequence[Any]) -> None:
-        if self.particles.restore(kept):
-            self._record()
 
     @property
     def particles(self) -> Particles:

@@ -42,10 +42,10 @@ def energy_spectrum(flow: SpectralStep, first: int, size: int, comm: Comm) -> np
 
 def box_means(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:
     """Return the mean over the box of each component in `modes`. Collective."""
-    own = np.zeros(len(modes))
+    means = np.zeros(len(modes))
     if modes.size and not any(flow.problem.geometry.spectral_box.start):
-        own[:] = flow.device.to_host(modes[:, 0, 0, 0]).real
-    return sum_over_ranks(comm, own)
+        means[:] = flow.device.to_host(modes[:, 0, 0, 0]).real
+    return sum_over_ranks(comm, means)
 
 
 def variances(flow: SpectralStep, modes: Array, comm: Comm) -> np.ndarray:

@@ -21,6 +21,8 @@ from slipstream.spectral.spectrum import keep_sphere
 
 # Forces of several tables with the same seed are independent.
 _SEEDS_OF_A_TABLE = 1 << 32
+# The number of modes handled together, if a force acts on all of them.
+_MODES_AT_ONCE = 1 << 18
 
 
 class RandomForce:
@@ -144,14 +146,14 @@ class OrnsteinUhlenbeckForce(RandomForce):
 
     Its update by a step is exact: with r = exp(-step / correlation time), a coefficient becomes r
     times itself, plus sqrt(1 - r^2) times a normally distributed number (Eswaran and
-    Pope, Comput. Fluids 16, 257, 1988). The force is constant during a step.
+    Pope, Comput. Fluids 16, 257, 1988). The force is constant within steps.
     """
 
     def __init__(
-        self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, place: slice
+        self, settings: ForcingTable, table: int, key: str, flow: SpectralStep, components: slice
     ) -> None:
         self.name, self.key = f"{FORCE}{table + 1}", key
-        super().__init__(settings, table, key, flow, place)
+        super().__init__(settings, table, key, flow, components)
 
     def _begin(self) -> None:
         # Coefficients of mean square 1, now and in the last step.
@@ -221,10 +223,6 @@ class OrnsteinUhlenbeckForce(RandomForce):
             self.now, self.before = kept["now"], kept["before"]
 
 
-# The number of modes handled together, if a force acts on all of them.
-_MODES_AT_ONCE = 1 << 18
-
-
 class Band:
     """The modes of this rank in some shells, or all modes but the mean, in a few parts."""
 
@@ -266,13 +264,13 @@ class Part:
         self.module: Any = np if self._is_on_host else device.array_module
         low, high = shells or (0, 0)
         kz, ky, kx = (
-            axis[place] for axis, place in zip((waves.z, waves.y, waves.x), places, strict=True)
+            axis[indices] for axis, indices in zip((waves.z, waves.y, waves.x), places, strict=True)
         )
         number = shell_numbers(flow, kz[:, None, None], ky[:, None], kx)
         square = kz[:, None, None] ** 2 + ky[:, None] ** 2 + kx**2
         inside = (number >= low) & (number <= high) if shells else square > 0
         self.shells = high - low + 1
-        self._places = tuple(device.array(place) for place in np.ix_(*places))
+        self._places = tuple(device.array(index) for index in np.ix_(*places))
         self.shell = self._array(np.where(inside, number - low if shells else 0, 0))
         self.inside = self._array(inside)
         weight = waves.multiplicity_z[places[0], None, None] * waves.multiplicity[places[2]]
@@ -305,7 +303,7 @@ class Part:
 
 
 def shell_numbers(flow: SpectralStep, kz: Any, ky: Any, kx: Any) -> np.ndarray:
-    """Return the shells of modes, computed as in the kernel of a substage."""
+    """Return the shells of modes, computed as in the kernel of substages."""
     real = flow.problem.real_dtype
     x, y, z = (np.asarray(k).astype(real).astype(float) for k in (kx, ky, kz))
     found: np.ndarray = (np.sqrt(x * x + y * y + z * z) / flow.wavenumbers.unit + 0.5).astype(int)

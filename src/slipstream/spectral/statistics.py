@@ -55,6 +55,16 @@ if TYPE_CHECKING:
 
 # Expressions that are evaluated together.
 _MOST = 9
+# The highest order of structure functions.
+ORDERS = 6
+# Bins per root mean square.
+_BINS_TO_ONE = 10
+# The distance of the last bin on either side, in root mean squares.
+_FARTHEST = 10
+_BINS = 2 * _BINS_TO_ONE * _FARTHEST
+
+
+# -- of chosen scalars -----------------------------------------------------------------------------
 
 
 class JointDensity:
@@ -71,17 +81,19 @@ class JointDensity:
         self._simulation, self._bins, self._where = simulation, tuple(bins), where
         keys = [f"{where}.of"] * len(of) + [f"{where}.means"] * len(means)
         quantities = [
-            quantity_of(one, simulation.problem, key)
-            for one, key in zip((*of, *means), keys, strict=True)
+            quantity_of(source, simulation.problem, key)
+            for source, key in zip((*of, *means), keys, strict=True)
         ]
-        for one, key in zip(quantities, keys, strict=True):
-            if one.rank or one.is_complex:
-                raise InputError(f"{key}: {one.text} is {one.kind}; accepted: real scalars")
+        for quantity, key in zip(quantities, keys, strict=True):
+            if quantity.rank or quantity.is_complex:
+                raise InputError(
+                    f"{key}: {quantity.text} is {quantity.kind}; accepted: real scalars"
+                )
         if len(quantities) > _MOST:
             raise InputError(
                 f"{where}.means: has {len(means)}; accepted: {_MOST - len(of)} at most"
             )
-        texts = [str(getattr(one, "text", one)) for one in (*of, *means)]
+        texts = [str(getattr(source, "text", source)) for source in (*of, *means)]
         names = [plain_name(text) for text in texts]
         self.names, self.means = names[: len(of)], names[len(of) :]
         self.texts = texts
@@ -90,7 +102,7 @@ class JointDensity:
                 raise InputError(f"{where}: {group[0]!r} is there twice; accepted: each once")
         if "time" in self.names:
             raise InputError(f"{where}.of: 'time' is taken; accepted: other names")
-        forms = [one.forms[0] for one in quantities]
+        forms = [quantity.forms[0] for quantity in quantities]
         size = next(n for n in (1, 3, 9) if n >= len(forms))
         together = Quantity([*forms, *[Form({})] * (size - len(forms))], ", ".join(texts))
         self._together = together
@@ -162,11 +174,11 @@ class JointDensity:
         device.synchronize()
         total = np.zeros((1 + averaged, math.prod(bins)))
         for _, (sums, scales) in sorted(chunks.items()):
-            own = device.to_host(sums).astype(np.float64)
-            total[0] += own[0]
+            chunk = device.to_host(sums).astype(np.float64)
+            total[0] += chunk[0]
             for number in range(averaged):
                 if scales[number] != 0:
-                    total[1 + number] += own[1 + number] / scales[number]
+                    total[1 + number] += chunk[1 + number] / scales[number]
         inner: Any = (slice(None), *(slice(1, -1) for _ in bins))
         points, *means = sum_over_ranks(simulation.comm, total).reshape(-1, *bins)[inner]
         density = points / (math.prod(widths) * math.prod(flow.problem.geometry.shape))
@@ -177,10 +189,10 @@ class JointDensity:
         """Return the descriptions of the density and the means, by name."""
         texts = self.texts
         variables = " and ".join(texts[: len(self.names)])
-        found = {"density": f"probability density of {variables}"}
+        names = {"density": f"probability density of {variables}"}
         for name, text in zip(self.means, texts[len(self.names) :], strict=True):
-            found[f"{name}_mean"] = f"mean of {text} at given {variables}"
-        return found
+            names[f"{name}_mean"] = f"mean of {text} at given {variables}"
+        return names
 
     def fields(self, ranges: Sequence[Sequence[float]] | None) -> dict[str, Field]:
         """Return the density and the means as fields, by name. Collective."""
@@ -190,20 +202,13 @@ class JointDensity:
         return {name: whole_field(name, text, values, axes) for (name, text), values in named}
 
 
-# The highest order of structure functions.
-ORDERS = 6
-# Bins of a tenth of the root mean square, up to ten of these on either side.
-_BINS_TO_ONE, _FARTHEST = 10, 10
-_BINS = 2 * _BINS_TO_ONE * _FARTHEST
-
-
 # -- of modes --------------------------------------------------------------------------------------
 
 
 def nonlinear_term(flow: SpectralStep) -> Array:
     """Return the rate of every mode due to products, in the memory of the stage. Collective.
 
-    Where substages shift the grid, it is the mean over both grids: without aliases, as in a step.
+    Where substages shift the grid, it is the mean over both grids: without aliases, as in the step.
     """
     grids = (False, True) if flow.problem.dealiasing.is_shifted else (False,)
     for is_shifted in grids:
@@ -376,13 +381,15 @@ def correlation(flow: SpectralStep, parts: Sequence[FieldParts], comm: Comm) -> 
             for number in places:
                 moved = _moved(flow, components, axis, number * (length / size))
                 values[:, number] = [
-                    sums_in_bins(flow, one, other, Bins("0", 1), comm)[0]
-                    for one, other in zip(each, moved, strict=True)
+                    sums_in_bins(flow, component, other, Bins("0", 1), comm)[0]
+                    for component, other in zip(each, moved, strict=True)
                 ] - means
         else:
-            units = [length / (2 * math.pi) if one == axis else 0.0 for one in range(3)]
+            units = [length / (2 * math.pi) if number == axis else 0.0 for number in range(3)]
             bins = Bins("rint(fabs(x * a + y * b + z * c))", size // 2 + 1, *units)
-            spectra = np.array([sums_in_bins(flow, one, one, bins, comm) for one in each])
+            spectra = np.array(
+                [sums_in_bins(flow, component, component, bins, comm) for component in each]
+            )
             spectra[:, 0] -= means
             values = spectra @ np.cos(2 * math.pi / size * np.outer(places, places))
         separation = {f"separation_{name}": places * (length / size)}

@@ -32,7 +32,7 @@ def solved(links, given):
     """Return the pressure that drives so much out of each block."""
     grids, unit = PressureGrids(DEVICE, links.astype(np.uint32), 1.0, D3Q19), 2.0**40
     grids.solve(np.rint(given * unit).astype(np.int64), unit)
-    return grids.found[..., 1:-1]
+    return grids.solution[..., 1:-1]
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 16), (9, 12, 15), (40, 3, 1), (2, 2, 2)])

@@ -255,7 +255,7 @@ def test_a_pilot_that_cannot_be_tells_nothing(monkeypatch):
     simulation.prepare()
     foreseen = simulation.pilot_findings(simulation.step_size(), 1.0, math.inf)
     assert foreseen.steps is None
-    assert "that of the initial state" in pilot_texts(foreseen, simulation.case)["kmax_eta"]
+    assert "as in the initial state" in pilot_texts(foreseen, simulation.case)["kmax_eta"]
 
 
 # -- lattice ---------------------------------------------------------------------------------------
