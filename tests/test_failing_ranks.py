@@ -32,7 +32,7 @@ ENDS = {f"{what}:end:auto": "LookupError: nobody catches this" for what in ("pla
 
 
 def said_by_rank_1(*cases, **variables):
-    """Return what the other rank of two says when the first fails; nobody may wait for long."""
+    """Return the message of the second rank when the first fails; no rank may wait for long."""
     result = subprocess.run(
         [find_mpiexec(), "-n", "2", sys.executable, "tests/support/rank_fails.py", *cases],
         cwd=REPOSITORY,

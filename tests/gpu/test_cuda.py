@@ -1,4 +1,4 @@
-"""What only a GPU shows. Run by `tools/gpu_check.py`, left out elsewhere."""
+"""Behaviour that only a GPU shows. Run by `tools/gpu_check.py`, skipped elsewhere."""
 
 import math
 

@@ -114,7 +114,7 @@ def check_totals(noted, sent):
 
 
 def cpus(ranks):
-    """Return a node of so many CPUs."""
+    """Return a node with this number of CPUs."""
     machine = load_machine("summit")
     device = machine.device.model_copy(update={"kind": "cpu"})
     return machine.model_copy(update={"device": device, "devices_per_node": ranks})
@@ -179,7 +179,7 @@ def test_a_spectral_step_sends_what_is_noted_for_it(comm, sent, name):
     check_totals(noted, sent)
     assert sent
     if "rk4" in name or name == "together":
-        # All fields go to a rank in one message, twice in each substage; ranks may have no modes.
+        # All fields go to a rank in one message, twice per substage; ranks may have no modes.
         # On a process grid it has the same planes or the same kx.
         substages = int(case.time.integrator.removeprefix("rk"))
         to_each = Counter[int]()

@@ -1,4 +1,4 @@
-"""What one rank asks for in error concerns all: every rank says so, and nobody waits."""
+"""A wrong request of one rank concerns all: every rank reports it, and no rank waits."""
 
 import numpy as np
 import pytest

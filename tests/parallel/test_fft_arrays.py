@@ -391,7 +391,7 @@ def test_what_is_no_stream_is_refused(comm, device, residency):
 
 
 def test_plans_of_one_process_run_steps_of_one_kind(comm, device_kind, transports):
-    """What plans share, such as memory that other ranks see, was made for the first of them."""
+    """Resources that plans share, such as shared buffers, were made for the first of them."""
     kind = "cuda" if device_kind == "cuda" else "cpu"
     for transport in transports:
         for schedule in ("serial", "overlap"):

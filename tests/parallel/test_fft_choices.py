@@ -1,4 +1,4 @@
-"""What may be chosen freely does not change a transform: transports, schedules, divisions."""
+"""Free choices do not change a transform: transports, schedules, divisions."""
 
 import itertools
 

@@ -213,7 +213,7 @@ def test_arrays_and_results_outlive_their_plan(comm, device):
 
 
 def taken(before=None):
-    """Return what this process has of what a system counts: files, mappings, threads.
+    """Return the system resources of this process: files, mappings, threads.
 
     If it has more threads than `before`, it waits until those have ended that were told to.
     """

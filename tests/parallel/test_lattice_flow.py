@@ -1,4 +1,4 @@
-"""Flow through divided images: that of a dense method, and bit by bit that of a single rank."""
+"""Flow through divided images equals a dense method, and a single rank to the bit."""
 
 import itertools
 
@@ -80,7 +80,7 @@ def run(subdomain, fluid, storage, device, transport, policy, image):
 
 
 def reference(device, image, periodic, axis, partition, fluid):
-    """Return what a single rank gives, and populations by the dense method a step before."""
+    """Return results of a single rank, and populations by the dense method a step before."""
     alone = run(
         subdomain_of(image, periodic, None, partition, (axis,)),
         fluid,

@@ -38,7 +38,7 @@ TOLD = (1, 2, 3)
 
 @pytest.fixture
 def told(monkeypatch):
-    """Tell this machine that so many ranks are a node; return the node of each rank."""
+    """Function that sets the ranks per node and returns the nodes of all ranks."""
 
     def tell(comm, per_node):
         monkeypatch.setenv(RANKS_PER_NODE, str(per_node))

@@ -23,7 +23,7 @@ DTYPES = ("bool", "uint8", "int16", "uint32", "float64")
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Let images as small as these be read in several turns."""
+    """Make images as small as these be read in several turns."""
     monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 48)
 
 
@@ -36,7 +36,7 @@ def rank_of(comm):
 
 
 def written(comm, path, write):
-    """Let one rank write a file that all then read."""
+    """Write a file on one rank that all then read."""
     if rank_of(comm) == 0:
         write(path)
     if comm is not None:

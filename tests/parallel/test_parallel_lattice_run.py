@@ -174,7 +174,7 @@ def test_run_that_is_gone_on_with_otherwise_gives_the_permeability_from_rest(
 
 
 def test_slices_are_the_rock_that_an_array_is(comm, device, shared_folder):
-    """A part of it, mirrored, to the bit, and the state is that of the same image."""
+    """A part of the image, mirrored: the same bits, and the state belongs to the same image."""
     pores, scan = tight_pores(), shared_folder / "scan"
     if comm is None or comm.rank == 0:
         np.save(shared_folder / "tight.npy", pores)

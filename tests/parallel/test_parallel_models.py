@@ -131,7 +131,7 @@ def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm,
     # A scalar has come out of the random flow.
     assert np.abs(expected[3:]).max() > 1e-5
     mine = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
-    # Only the grouping of transforms differs, so errors are a few roundings a step.
+    # Only the grouping of transforms differs, so errors are a few roundings per step.
     assert mine <= 1e-12 * np.abs(expected).max()
     many = shared.diagnostics()
     assert many.keys() == one.keys()

@@ -12,7 +12,7 @@ from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.runs import make_simulation
 from slipstream.spectral import particles as particle_state
 
-# Those that fall cross several planes in a step.
+# Particles that fall across several planes per step.
 SETS = """
 [[particles]]
 number = 301

@@ -21,7 +21,7 @@ def planes(comm, image):
 
 
 def check(comm, image, periodic, axes, kept, numbers):
-    """Compare this rank's part of the result with that of the whole image."""
+    """Compare this rank's part of the result with the result of the whole image."""
     voxels = planes(comm, image)
     found = keep_percolating(voxels, image.shape, periodic, axes, comm)
 

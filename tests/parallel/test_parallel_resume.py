@@ -1,4 +1,4 @@
-"""A run whose segments have other numbers of ranks: its output is that of one process."""
+"""A run whose segments have different numbers of ranks has the output of one process."""
 
 import numpy as np
 import pytest

@@ -38,7 +38,7 @@ def test_result_does_not_depend_on_the_number_of_ranks(comm, device, box, precis
 
     expected, one, (waves, spectrum), step_size = on_first_rank(comm, alone)
     shared = advance(start(device, *settings, comm=comm), 5)
-    # Only the grouping of transforms differs, so errors are a few roundings a step.
+    # Only the grouping of transforms differs, so errors are a few roundings per step.
     tolerance = {"float64": 1e-12, "float32": 1e-5}[precision]
     mine = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
     assert mine <= tolerance * np.abs(expected).max()

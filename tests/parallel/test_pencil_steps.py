@@ -73,7 +73,7 @@ def test_steps_have_the_bits_of_slabs(comm, device, ranks, name, schedule):
         np.testing.assert_allclose(spectrum, expected[key], rtol=rounding, atol=rounding)
 
 
-# Fields on the host in tiles of so many parts of a field: of whole planes, and of less than one. Of
+# Fields on the host in tiles of these parts of a field: of whole planes, and of less than one. Of
 # what has rows of modes in parts, no columns stay on the device.
 STREAMED = {
     "whole planes": ("{ tiles = 2 }", True),

@@ -1,4 +1,4 @@
-"""What `permeability` tells on several ranks is what it tells on one."""
+"""`permeability` reports the same on several ranks as on one."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:pore faces solid")
 
 
 def numbers(result):
-    """Return what ranks must agree on but for the order of sums."""
+    """Return the numbers on which ranks must agree, up to the order of sums."""
     flows = result.flows.values()
     ratios = [[flow.tortuosity, flow.reynolds, flow.mach, flow.balance] for flow in flows]
     vectors = [np.array([vars(flow)[name] for flow in flows]) for name in ("k", "wall_force")]

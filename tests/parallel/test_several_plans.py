@@ -79,7 +79,7 @@ def waiting_transports(device, transports):
 
 @pytest.mark.parametrize("layout", ["slab", "pencil"])
 def test_plans_that_threads_run_in_any_order_do_not_mix(comm, device, ranks, transports, layout):
-    """Each thread has a plan; in which order they come is left to each rank."""
+    """Each thread has a plan; the order of the threads is left to every rank."""
     for transport in waiting_transports(device, transports) if ranks > 1 else ["auto"]:
         plans = [plan(comm, device, transport, layout=layout) for _ in range(2)]
         arrays = [filled(fft, 1 + number) for number, fft in enumerate(plans)]

@@ -45,7 +45,7 @@ def stratified(comm, device, **options):
 
 
 def warned(comm, text):
-    """Return what expects a warning, which the first rank gets."""
+    """Return the context that expects a warning, which the first rank gets."""
     is_first = comm is None or comm.rank == 0
     return pytest.warns(RuntimeWarning, match=text) if is_first else contextlib.nullcontext()
 
@@ -125,7 +125,7 @@ def test_waves_are_exact_across_changes_of_labels(comm, device, time):
 
 
 def test_growth_is_that_of_orr():
-    """What the waves are compared with: k^2 u_y is constant but for the integral of viscosity."""
+    """Reference of the waves: k^2 u_y is constant but for the integral of viscosity."""
     time = 2.5
 
     def rates(k, values):

@@ -162,7 +162,7 @@ def transform_often(comm, device, transports, count, seed=0):
 
 
 def held(comm, device):
-    """Return what this process holds: bytes of memory, here and on the device, threads, files."""
+    """Return the resources of this process: bytes here and on the device, threads, files."""
     gc.collect()
     plan_on_host(comm, device)  # which frees what plans before it have shared
     gc.collect()
@@ -189,7 +189,7 @@ def held(comm, device):
 
 @pytest.mark.thorough
 def test_many_plans_leave_nothing_behind(comm, device, transports):
-    # The same transforms: what compiles kernels, and what is loaded of them, stays a while.
+    # The same transforms: compilers of kernels, and loaded kernels, stay a while.
     transform_often(comm, device, transports, 8, seed=1)
     before = held(comm, device)
     transform_often(comm, device, transports, 8, seed=1)

@@ -181,7 +181,7 @@ def test_expressions_have_the_parity_of_their_terms(comm, device, symmetric):
         flow.evaluate("div(velocity*(buoyancy + dye))").gather()
 
 
-@pytest.mark.parametrize("high", [8, 17], ids=["8 points", "17, of which GPUs have no kernel"])
+@pytest.mark.parametrize("high", [8, 17], ids=["8 points", "17, for which GPUs have no kernel"])
 def test_modes_of_stokes_flow_decay_exactly(comm, device, high):
     """Of one wavevector nothing is nonlinear, so that only diffusion is left."""
     one = ["sin(y)*cos(6*z)", "0", "0"]

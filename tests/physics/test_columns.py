@@ -87,7 +87,7 @@ def mean_product(first, second):
 
 
 def expected_columns(case, calculus):
-    """Return what a row and the spectrum should be, from the fields of its time."""
+    """Return the row and the spectrum expected from the fields of its time."""
     model, equation = case.equation.model, case.equation.parameters
     power, nu = equation["viscosity_power"], equation["viscosity"]
     slower = equation.get("resistivity" if model == "mhd" else "diffusivity", 0.0)
@@ -152,7 +152,7 @@ def check(case, folder, precision):
             sums = np.bincount(shells.ravel(), squares.ravel() / 2)[: spectrum.size]
             np.testing.assert_allclose(spectrum, sums, atol=tolerance * wanted["energy"])
     if case.forcing:
-        # Before the first step the power asked for, then the work of the force in a step.
+        # Before the first step the power asked for, then the work of the force per step.
         asked = case.forcing[0].injection
         np.testing.assert_allclose(rows["injection"][0], asked, rtol=1e-12)
         np.testing.assert_allclose(rows["injection"], asked, rtol=0.1)
@@ -161,7 +161,7 @@ def check(case, folder, precision):
 
 
 def check_scales(case, row, calculus, tolerance):
-    """The scales of isotropic turbulence, where viscosity is that of a fluid."""
+    """The scales of isotropic turbulence, where viscosity is the viscosity of a fluid."""
     nu, power = (case.equation.parameters[name] for name in ("viscosity", "viscosity_power"))
     assert ("kmax_eta" in row) == ("taylor_reynolds" in row) == (power == 1 or nu == 0)
     modes, flat = calculus.modes(calculus.vector("velocity")), 1 in case.grid.points_xyz
@@ -195,7 +195,7 @@ def check_scales(case, row, calculus, tolerance):
 
 
 def check_budget(rows):
-    """The residual is that of the rows themselves, by the trapezoidal rule."""
+    """The residual follows from the rows themselves, by the trapezoidal rule."""
     gain = rows.get("injection", 0 * rows["time"])
     for before, after in itertools.pairwise(range(len(rows["time"]))):
         both = [before, after]

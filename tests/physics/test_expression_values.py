@@ -32,7 +32,7 @@ def known(magnetic):
 
 
 def kept(calculus, field):
-    """Return what dealiasing leaves of a field."""
+    """Return the modes of a field that dealiasing keeps."""
     modes = calculus.modes(field)
     for axis, integers in zip((-3, -2, -1), calculus.integers, strict=True):
         inside = 3 * np.abs(integers) < len(integers)

@@ -96,7 +96,7 @@ def test_spectral_eddies_damp_a_wave_at_the_cutoff_as_their_formula_says(device)
         assert "kmax_eta" not in row
         advance(simulation, steps, end / steps)
         errors.append(points_of(simulation)[2].max() / expected - 1)
-    # It is that of the start of each step: of first order.
+    # Its value is taken at the start of each step: first order.
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
     assert abs(errors[2]) == pytest.approx(abs(errors[1]), rel=0.1)
     assert abs(errors[1]) < 0.01

@@ -209,7 +209,7 @@ def test_force_needs_modes_that_the_grid_keeps(device):
 
 
 def test_growth_does_not_make_fields_complex(device):
-    """Of the plane kx = 0 both halves are stored; only what they have in common is a field."""
+    """Both halves of the plane kx = 0 are stored; only their common part is a real field."""
     simulation = start(
         device,
         "equation={ model = 'examples/equations.py:allen_cahn', width = 0.2 }",

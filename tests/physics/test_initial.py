@@ -135,7 +135,7 @@ def test_lines_of_the_quantum_taylor_green_vortex_have_its_circulation(device):
     )
     psi = wave_function(simulation)
     n = psi.shape[2] // 2
-    # Around the cell 0 < x, y < pi of the plane z = 0 the flow is that of Taylor and Green.
+    # Around the cell 0 < x, y < pi of the plane z = 0 the flow is a Taylor-Green vortex.
     turn = [*psi[0, 0, :n], *psi[0, :n, n], *psi[0, n, n:0:-1], *psi[0, n:0:-1, 0]]
     steps = np.angle(np.roll(turn, -1) / turn)
     assert np.abs(steps).max() < 2  # the phase is followed

@@ -1,4 +1,4 @@
-"""What holds for every flow: budgets, conservation, orders of convergence, spectra."""
+"""Laws that hold for every flow: budgets, conservation, orders of convergence, spectra."""
 
 import math
 
@@ -17,7 +17,7 @@ def after(device, time, steps, *settings):
 
 @pytest.fixture(scope="module")
 def almost_exact(device):
-    """Modes whose error is 1 / 8^4 of that of the finest ones below, or much less."""
+    """Modes whose error is 1 / 8^4 of the error of the finest ones below, or much less."""
     return modes_of(after(device, 0.4, 256, "equation.viscosity=0.02", "time.integrator=rk4"))
 
 
@@ -228,7 +228,7 @@ def test_adaptive_step_satisfies_the_courant_condition(device):
     cfl = 0.6
     simulation = start(device, *UNEVEN_BOX, f"time.cfl={cfl}")
     for _ in range(3):
-        # The rate is measured by the first substage of a step, so it is that of the step's start.
+        # The first substage measures the rate, so it is the rate at the start of the step.
         wanted = cfl / courant_rate(simulation)
         if simulation.step == 0:
             assert simulation.step_size() == pytest.approx(wanted, rel=1e-13)

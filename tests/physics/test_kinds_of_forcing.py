@@ -317,7 +317,7 @@ def test_random_forces_of_a_scalar(device):
 
 
 def test_forces_add_up(device):
-    """What each of two forces does in a step to a flow at rest, both do together."""
+    """Two forces together do to a flow at rest, in one step, the sum of their separate effects."""
 
     def after(*forces):
         sim = Turbulence(

@@ -197,7 +197,7 @@ def test_mirror_images_follow_the_sample_and_have_its_permeability(device, axis)
     settings["vectors"] = 0
     mirrored = np.flip(image, place)
     both = permeability(np.concatenate([image, mirrored], place), **settings)
-    # The order of sites, and so that of sums, is what happens to be fastest.
+    # The order of sites, and so the order of sums, is whichever happens to be fastest.
     found = permeability(image, mirror=True, **settings)
     assert found.k_lattice == pytest.approx(both.k_lattice, rel=1e-12)
     one, other = (permeability(array, **settings).k_lattice for array in (image, mirrored))
@@ -251,7 +251,7 @@ def test_flow_driven_otherwise_becomes_that_from_rest(device, propagation, chang
 
 
 def test_flow_that_alternates_from_step_to_step_is_not_steady(device):
-    """As flows of version 0.1 did, whose momentum was not that of a fluid at rest at first."""
+    """As flows of version 0.1 did, whose first momentum was not the momentum of a fluid at rest."""
     image, fluid = tight_pores(), Fluid(force=(1e-5, 0, 0))
     found = []
     for is_wrong in (True, False):

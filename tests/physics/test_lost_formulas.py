@@ -81,7 +81,7 @@ def test_what_is_lost_is_said_once_and_rightly(device):
     simulation = start(device, POINTS, *velocity("sin(y) + sqrt(0.02)*sin(30*y)"))
     assert share_of(simulation.warnings()) == pytest.approx(0.02 / 1.02, rel=1e-2)
     assert simulation.warnings() == []
-    # The same with a gradient, of which only the solenoidal part remains.
+    # The same with a gradient; only its solenoidal part remains.
     simulation = start(device, *velocity("sin(y) + sqrt(0.02)*sin(x)"))
     assert share_of(simulation.warnings()) == pytest.approx(0.02 / 1.02, rel=1e-2)
     expected = np.sin(2 * np.pi * np.arange(16) / 16)[:, None] + np.zeros((16, 16, 16))

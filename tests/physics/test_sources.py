@@ -1,4 +1,4 @@
-"""What drives fields as a function of x and t, and what multiplies them: exact solutions."""
+"""Fields driven by functions of x and t, and multiplied by them: exact solutions."""
 
 import math
 

@@ -175,7 +175,7 @@ def test_anisotropic_spectra_sum_to_the_energies(device, settings):
 
 
 def test_single_wave_is_at_its_place_across_and_along_z(device):
-    # Wavevector (3, 4) across z and -2 along it, in units of 2 pi / L of which those across agree.
+    # Wavevector (3, 4) across z and -2 along it, in units of 2 pi / L, equal in both across.
     simulation = start(
         device,
         "grid.points=[16, 32, 16]",

@@ -50,7 +50,7 @@ WORDS = (
 
 
 def write_states(folder):
-    """Let a run of each family write two states into a folder of its name."""
+    """Run a case of each family, which writes two states into a folder of its name."""
     from slipstream import cli
 
     for family, (text, interval) in FAMILIES.items():

@@ -1,10 +1,10 @@
-"""What may happen to any file of a run's folder, and what the commands that use it make of that.
+"""Damage to any file of a run's folder, and how the commands that use the folder react.
 
     python tests/support/damaged_folders.py --families spectral --commands resume --kinds 50
 
 Each kind of damage is done to a copy of a run that was stopped half way. A command then has to
 refuse it in one line, to say what it leaves out, or to do what it does without the damage. Nothing
-beside the folder may change, nothing may hang, and there is no traceback.
+outside the folder may change, nothing may hang, and there is no traceback.
 """
 
 import argparse
@@ -346,7 +346,7 @@ def numbers(path):
 
 
 def differing(run, whole):
-    """Return the names of output that is not that of the run that nothing happened to."""
+    """Return the names of output that differs from the output of the undamaged run."""
     found = []
     for path in sorted(whole.rglob("*")):
         name = str(path.relative_to(whole))

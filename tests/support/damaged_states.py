@@ -1,4 +1,4 @@
-"""What may happen to the files of a state, by accident or by hand, and what a restart makes of it.
+"""Damage to the files of a state, by accident or by hand, and how a restart reacts.
 
 Started as a script it does all of it to a run of each family.
 """
@@ -67,7 +67,7 @@ def _scrambled(content):
 
 
 def _tail_lost(content):
-    """What a device does that had not written the last block."""
+    """Damage by a device that had not written the last block."""
     return content[: 3 * len(content) // 4] + bytes(len(content) - 3 * len(content) // 4)
 
 
@@ -251,7 +251,7 @@ def change_manifest(state, change):
 
 
 def reseal(state, *names):
-    """Let the manifest say of these files what they are."""
+    """Make the manifest describe these files as they are."""
 
     def change(said):
         for name in names:
@@ -425,7 +425,7 @@ class Run:
         self.simulation = make_simulation(onward, None, device)
 
     def reset(self):
-        """Let the files be as they were written."""
+        """Restore the files as they were written."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self._written, self.folder)
 
@@ -445,7 +445,7 @@ class Run:
 
 
 def outcome(run, name):
-    """Return what a restart makes of a state that is damaged, with an intact one before it."""
+    """Return the outcome of a restart from a damaged state, with an intact one before it."""
     run.reset()
     run.damage(name, STEPS[-1])
     try:

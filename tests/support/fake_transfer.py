@@ -1,4 +1,4 @@
-"""What tests of committed steps have in common: a transfer without ranks, devices and policies."""
+"""Common parts of tests of committed steps: a transfer without ranks, devices and policies."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from slipstream.engine.schedule import POLICIES
 
 
 def device_of(threads):
-    """Return a device of so many threads, and lanes for chunks."""
+    """Return a device with this number of threads, and lanes for chunks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", str(threads))
         return HostDevice()

@@ -35,7 +35,7 @@ def kept(shape, truncation, real):
 
 
 def transform(whole, real):
-    """Return numpy's transform of each field, in double precision."""
+    """Return numpy's transform of all fields, in double precision."""
     forward, axes = np.fft.rfftn if real else np.fft.fftn, tuple(range(1, whole.ndim))
     return forward(whole.astype(np.float64 if real else np.complex128), axes=axes)
 
@@ -63,7 +63,7 @@ class Oracle:
     Attributes
     ----------
     points, everything, modes, filtered : array
-        The whole physical array, all of its modes, those that are kept, and the array that has
+        The whole physical array, all of its modes, the kept modes, and the array that has
         only these.
     """
 

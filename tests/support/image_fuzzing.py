@@ -276,7 +276,7 @@ def read(path, keys):
 
 @functools.cache
 def warm_up():
-    """Run a whole image: the first run of all measures, in large arrays, what is then kept."""
+    """Run a whole image: the first run measures, in large arrays, and its results are kept."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "whole.npy")
         np.save(path, voxels())

@@ -4,7 +4,7 @@ python tests/support/iteration_errors.py --media 60 --seed 1 --precisions float6
 
 Media are smooth random fields, sandstones, packings and independent voxels, of 14 to 21 voxels
 along an edge. Each is computed once in each precision, as the flow on the way does not depend on
-the tolerance: what is estimated, and when, is found for all tolerances afterwards. For each
+the tolerance: the estimates, and their steps, follow for all tolerances afterwards. For each
 precision and tolerance a line has the flows that converged, in how many of them the true error was
 at most the estimate, the median of true over estimated errors, the mean number of steps, and how
 many flows took more steps than without vectors, to a true error of the tolerance. With --save, what

@@ -18,7 +18,7 @@ from small_shards import set_if_asked_for
 
 
 def start(ranks, family, folder, report, **options):
-    """Do a run on so many ranks; return its status."""
+    """Do a run on this number of ranks; return its status."""
     if ranks == 1:
         return moments.forked(moments.run_to, family, folder, report, **options)
     given = (f"--{key}={value}" for key, value in options.items())

@@ -50,7 +50,7 @@ def start(*arguments, **options):
 
 
 def advance(simulation, steps):
-    """Do so many steps, or fewer if the simulation is finished before."""
+    """Do this number of steps, or fewer if the simulation finishes before."""
     for _ in range(steps // 2):
         if not simulation.finished:
             simulation.advance(simulation.step_size())

@@ -200,7 +200,7 @@ def run_to(
     With `resumes` it continues in its folder, if that contains a state. An `other` run has other
     numbers. Without either, output in the folder is replaced.
 
-    The report has the steps done so far, that of the last state which is promised to stay, and at
+    The report has the steps done so far, the step of the last state promised to stay, and at
     the end the digest of the state, and how many moments there were.
     """
     comm = mpi_launch.world_comm()
@@ -244,13 +244,13 @@ def run_to(
         else:
             run_case(make(case, comm, HostDevice(threads=1)), folder, Console(quiet=True))
     except (InputError, AtItsEnd) as error:
-        # The run that was to continue had come to its end.
+        # The run that was to continue had reached its end.
         assert "time.end" in str(error), error
     tell(moments=moments.count, **({"digest": digest(made[-1])} if made else {}))
 
 
 def differs(folder, other):
-    """Return what of a run's output differs from that of another, which was never stopped."""
+    """Return the differences of a run's output from the output of a run never stopped."""
     for name in ("diagnostics.csv",):
         if (folder / name).read_text() != (other / name).read_text():
             return f"{name} is another"

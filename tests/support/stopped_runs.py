@@ -4,7 +4,7 @@
 
 They continue by `slipstream resume`, or by the command that began them, with `--resume`.
 
-In the end the series has no gap and no row twice, snapshots are those that were asked for, and the
+In the end the series has no gap and no row twice, exactly the snapshots asked for exist, and the
 numbers have the bits of a run that was never stopped; where the number of ranks has changed they
 are the same but for rounding.
 """
@@ -145,7 +145,7 @@ def stop(folder, family, child, way, draw):
 def run_with_stops(folder, family, ranks, draw, seconds):
     """Do a run that is stopped some times; return in which ways, and how many ranks it had.
 
-    One that is never stopped takes so many seconds.
+    A run that is never stopped takes `seconds`.
     """
     (folder / f"{family}.toml").write_text(case_of(family))
     ways, used = [], []
@@ -171,7 +171,7 @@ def run_with_stops(folder, family, ranks, draw, seconds):
 
 
 def compare(found, expected, is_exact):
-    """Raise if output of a run differs from that of one that was never stopped."""
+    """Raise if output of a run differs from the output of a run that was never stopped."""
     ours, theirs = (xarray.open_zarr(one / "fields.zarr").load() for one in (found, expected))
     rows = [(one / "diagnostics.csv").read_text() for one in (found, expected)]
     states = [open_checkpoint(one) for one in (found, expected)]

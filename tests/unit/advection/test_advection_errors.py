@@ -1,4 +1,4 @@
-"""What `Advection` does not accept, told in one line that names what it does."""
+"""Arguments that `Advection` rejects, in one line that names the accepted ones."""
 
 import numpy as np
 import pytest

@@ -104,7 +104,7 @@ def in_memory(layout, dtype, value):
 
 
 def advanced(device, layout, boxes, world, courant, steps=1, tile=None):
-    """Advance the points of some boxes; return their array, in which NaN is what was not written.
+    """Advance the points of some boxes; return their array, with NaN at points not written.
 
     What is not a neighbour of theirs is NaN before, too.
     """
@@ -159,7 +159,7 @@ def test_every_kernel_gives_the_same_bits_within_rounding_of_27_products(devices
 @pytest.mark.slow
 @given(problems())
 def test_steps_of_a_pass_have_the_bits_of_one_after_the_other(devices, problem):
-    """In a box around the points, of which each step leaves what has its neighbours."""
+    """In a box around the points; each step leaves the points that have their neighbours."""
     layout, _, dtype, courant, steps = problem
     world = random_world(layout, dtype)
     together = advanced(devices["given"], layout, [layout.box], world, courant, steps)

@@ -1,4 +1,4 @@
-"""Measured figures in documents are those of the records in `bench/results`, and of one another.
+"""Measured figures in documents agree with the records in `bench/results` and each other.
 
 Each text below is made of the figures of records and has to stand in its document, word for word
 but for line breaks. Every record is quoted: one that no page quotes any more is removed.
@@ -45,7 +45,7 @@ def step(name):
 
 
 def digits(number, count=3):
-    """Return a number with so many digits that count, without an exponent."""
+    """Return a number with this many significant digits, without an exponent."""
     whole = f"{number:.{count}g}"
     return f"{float(whole):.0f}" if "e" in whole or "." not in whole else whole
 
@@ -110,7 +110,7 @@ _TABLES = {
 
 @functools.cache
 def counted(points, ranks, model="hd"):
-    """Return what a step moves and takes on H200s, by the program of today."""
+    """Return the bytes and seconds of a step on H200s, by the present program."""
     case = {
         "solver": "spectral",
         "grid": {"points": points},
@@ -612,7 +612,7 @@ def words_of(document):
 
 
 def test_examples_are_as_many_and_as_short_as_told():
-    """A table of docs/python.md lists them; so many, of at most so many lines, are promised."""
+    """A table of docs/python.md lists them; their number, and most lines of each, are promised."""
     text = (REPOSITORY / "docs" / "python.md").read_text()
     section = text.partition("## Twelve programs\n")[2].partition("\n## ")[0]
     programs = re.findall(r"\]\(\.\./(examples/\w+\.py)\)", section)

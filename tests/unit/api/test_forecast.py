@@ -1,4 +1,4 @@
-"""Forecasts: what is counted is what plans say, and published and measured steps are met."""
+"""Forecasts: counts agree with plans, and published and measured steps are met."""
 
 import itertools
 import json
@@ -161,7 +161,7 @@ def test_aggregated_messages_pay_where_they_are_small(points, pays):
         spectral_counts(case_of(points, transport=name, decomposition="slab"), machine, 192)
         for name in ("auto", "mpi-hierarchical")
     )
-    # Of the 31 other nodes, the first rank carries what goes to six.
+    # Of the 31 other nodes, the first rank carries the blocks for six.
     assert aggregated.off_node_bytes == pytest.approx(direct.off_node_bytes * 36 / 31, rel=0.05)
     assert aggregated.message_bytes == pytest.approx(36 * direct.message_bytes, rel=0.05)
     assert direct.off_node_messages == 31 * aggregated.off_node_messages
@@ -187,7 +187,7 @@ def test_each_message_takes_its_time():
     )
     more = step_time(counts, slow).network - step_time(counts, machine).network
     assert more == pytest.approx(1e-5 * counts.off_node_messages)
-    # Of 42 ranks of other nodes some have no modes; all fields go in a message, twice a substage.
+    # Of 42 ranks of other nodes some have no modes; all fields go in a message, twice per substage.
     assert counts.off_node_messages > 2 * 2 * 36
 
 
@@ -201,8 +201,8 @@ def test_halos_of_a_cube_are_what_surrounds_it(strategy, steps):
     assert counts.in_node_bytes + counts.off_node_bytes == halo
     assert counts.in_node_messages + counts.off_node_messages == 26 / steps
     assert counts.message_bytes == 8 * steps * edge**2
-    # One reads and one writes each point, and each value of a halo, there and back: where it is
-    # stored by who has it, nobody packs it.
+    # One reads and one writes every point, and every value of a halo, there and back: where it is
+    # stored by its owner, nobody packs it.
     passes = counts.host_bytes if strategy == "mpi" else counts.memory_bytes
     assert passes == 2 * (8 * edge**3 / steps + 2 * halo)
     through_host = halo if strategy == "gpu-mpi" else 0
@@ -412,7 +412,7 @@ def test_messages_of_mpi_cross_the_bus_of_gpus(case):
         assert staged.bus_out_bytes == crossing
         # What comes to a rank is about as much as what it sends.
         assert staged.bus_in_bytes == pytest.approx(crossing, rel=0.05)
-        # Of populations, those that leave are packed.
+        # Of populations, only the leaving ones are packed.
         assert staged.memory_bytes == pytest.approx(direct.memory_bytes, rel=0.03) or kind == "cpu"
     assert step_time(counts("mpi-p2p"), machine).total > step_time(direct, machine).total
 
@@ -439,7 +439,7 @@ STREAMED = {
 def test_columns_stay_on_the_device_as_far_as_memory_allows(memory):
     machine = load_machine("h200-nvl8-ib")
     case = case_of(512, residency="host", memory=f"{memory} GiB")
-    # With the least of these hardly any stay: what was measured is without.
+    # With the least of these hardly any stay: the measurement was made without.
     if memory == "1.5":
         case = case_of(512, residency="host", streaming={"resident": False})
     counts = spectral_counts(case, machine, 1)

@@ -1,4 +1,4 @@
-"""Forecasts of flow through pores: what is counted is what a division of the image has."""
+"""Forecasts of flow through pores: counts agree with the division of an image."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def links_between(pores, boxes, periodic):
 
 
 def bytes_of_update(sites):
-    """Return what the sites of a rank move in a step, on average over a pair."""
+    """Return the bytes that the sites of a rank move per step, averaged over a pair of steps."""
     links = ENCODINGS["compact"].bytes_per_site(D3Q19)
     of_pair = module.Storage(layout="vector-collision").bytes_per_update(links)
     stored = stored_sites(sites, unit=unit_of(NotingDevice("cuda")))

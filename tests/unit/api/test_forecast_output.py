@@ -1,4 +1,4 @@
-"""What `slipstream project` says of output: what a run then writes, at the rates of a storage."""
+"""`slipstream project` predicts the output that a run writes, at the rates of a storage."""
 
 import json
 
@@ -66,7 +66,7 @@ def test_sizes_are_those_of_what_is_written(tmp_path, name):
             if "c" in rest and array not in ("time", *"xyz")
         ]
         assert outputs[kind].files == len(written)
-        # Of lattices the storage is what is tried first on GPUs.
+        # For lattices the storage is the first candidate on GPUs.
         if case.solver != "lattice":
             assert outputs[kind].bytes == sum(one.stat().st_size for one in written)
 

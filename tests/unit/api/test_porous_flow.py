@@ -1,4 +1,4 @@
-"""What a flow through pores says of its image, refuses, and calls its permeability."""
+"""A flow through pores: what it says about its image, refuses, and calls its permeability."""
 
 import dataclasses
 import inspect

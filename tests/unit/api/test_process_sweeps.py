@@ -31,7 +31,7 @@ def test_a_sweep_ends_with_the_results_of_one_process(how):
 
 
 def in_child(function):
-    """Return what a function returns in a forked process."""
+    """Return the result of a function in a forked process."""
     with multiprocessing.get_context("fork").Pool(1, _keep, [function]) as pool:
         return pool.apply_async(_call).get(PATIENCE)
 

@@ -1,4 +1,4 @@
-"""What runs from Python warn of: eddies that are not resolved, files that are replaced."""
+"""Warnings of runs from Python: eddies that are not resolved, files that are replaced."""
 
 import warnings
 

@@ -23,7 +23,7 @@ from slipstream.engine.errors import InputError
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    """Let bandwidth be measured with little memory: its value does not matter here."""
+    """Measure bandwidth with little memory: its value does not matter here."""
     monkeypatch.setattr(bench, "copy_bandwidth", lambda device: copy_bandwidth(device, 1 << 20))
 
 

@@ -12,7 +12,7 @@ from slipstream.fft import Streaming
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    """Let bandwidth be measured with little memory: its value does not matter here."""
+    """Measure bandwidth with little memory: its value does not matter here."""
     monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
 
 

@@ -1,4 +1,4 @@
-"""Cases of the lattice family: settings, defaults, and what is said of wrong ones."""
+"""Cases of the lattice family: settings, defaults, and messages about wrong ones."""
 
 import dataclasses
 from pathlib import Path

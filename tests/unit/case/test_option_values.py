@@ -12,7 +12,7 @@ from slipstream.engine.accepted import DEVICES, SOLVERS
 
 
 def completed(words, monkeypatch, capfd):
-    """Return what bash is offered for the last of some words."""
+    """Return the words that bash is offered for the last of some words."""
     monkeypatch.setenv("_SLIPSTREAM_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", " ".join(["slipstream", *words]))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))

@@ -29,7 +29,7 @@ def outside_any_launcher(monkeypatch):
 
 @pytest.fixture
 def simulation(monkeypatch):
-    """Let the command line run a fake simulation; return it once it has been made."""
+    """Make the command line run a fake simulation; return it once it has been made."""
     made = {}
 
     def make(case, comm, device):

@@ -100,7 +100,7 @@ def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocat
     status, message = fail(capsys, f"grid.points={points}")
     assert status == 2
     assert re.match(r"grid\.points: this grid needs \S+ GiB on .*, which has \S+ GiB free", message)
-    # Two copies and a running total of 3 velocities alone, of (2/3)^3 / 2 modes a point.
+    # Two copies and a running total of 3 velocities alone, of (2/3)^3 / 2 modes per point.
     least = 9 * 16 * points**3 * (8 / 27) / 2 / 2**30
     assert float(re.search(r"needs (\S+) GiB", message)[1]) > 0.99 * least
     assert not (folder / "out").exists()
@@ -108,7 +108,7 @@ def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocat
 
 @pytest.mark.slow
 def test_memory_is_told_as_it_is_allocated(monkeypatch):
-    """What a run announces is what it takes, within a tenth: all large arrays, and the output's."""
+    """A run takes the memory it announces, within a tenth: all large arrays, and the output's."""
     allocated = []
     original = HostDevice.empty
 

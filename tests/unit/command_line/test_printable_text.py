@@ -1,4 +1,4 @@
-"""What files of others say, on terminals, in logs and in pictures."""
+"""Text from files of other people, on terminals, in logs and in pictures."""
 
 import io
 

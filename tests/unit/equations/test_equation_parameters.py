@@ -1,4 +1,4 @@
-"""What becomes of the parameters and constants of equations."""
+"""The fate of parameters and constants of equations."""
 
 import pytest
 import sympy

@@ -223,7 +223,7 @@ def test_any_formula_means_the_same_as_in_plain_numpy(data):
 
 
 def test_models_do_not_disturb_each_other():
-    # Both have a "velocity", of which only one has no divergence.
+    # Both have a "velocity", but only one has no divergence.
     first = Model({u: -dot(u, grad(u))})
     other = Vector("velocity")
     second = Model({other: -dot(other, grad(other))})
@@ -235,7 +235,7 @@ def test_models_do_not_disturb_each_other():
 
 @pytest.mark.parametrize("component", [None, 1])
 def test_equal_values_that_are_two_objects_have_the_same_place_in_a_sum(component):
-    """SymPy's cache of objects forgets, and then its order compares what is equal."""
+    """SymPy's cache of objects forgets, and then its order compares equal objects."""
     first, second = Value("density", component), Value("density", component)
     assert first is not second
     assert first == second

@@ -145,7 +145,7 @@ def test_parameters_of_single_terms_cost_no_transforms():
 
 
 def test_compressible_momentum_takes_few_transforms():
-    # The velocity and its gradient, the density, and what is divided by it, of each component.
+    # The velocity and its gradient, the density, and the quotient by it, of each component.
     strain = nu * (laplacian(v) + grad(div(v)) / 3) - sympy.Symbol("c", real=True) ** 2 * grad(s)
     model = lower(Model({s: -div(s * v), v: -dot(v, grad(v)) + strain / s}))
     assert parts(model) == (16, 6)

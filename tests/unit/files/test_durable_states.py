@@ -41,7 +41,7 @@ def run(simulation, folder, *settings, console=QUIET):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What is asked of the system, in its order: a name and the path that it concerns."""
+    """Requests to the system, in order: a name and the path that it concerns."""
     found = []
 
     def watch(name, path_of):
@@ -181,7 +181,7 @@ def test_numbers_whose_sum_is_too_large_are_numbers(tmp_path):
 
 
 class FullDisk:
-    """Lets no file grow any more, after so many bytes; as the system would tell."""
+    """Stops the growth of files after a number of bytes, with the error of the system."""
 
     def __init__(self, monkeypatch, room):
         self.room = room

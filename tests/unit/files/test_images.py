@@ -30,7 +30,7 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "uint64", "float16", "floa
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Let images as small as these be read in several blocks."""
+    """Make images as small as these be read in several blocks."""
     monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 64)
 
 

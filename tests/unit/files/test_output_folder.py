@@ -44,7 +44,7 @@ def hold(folder, held, done):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Let another process write into a folder; return its number and what kills it."""
+    """Yield a process that holds a folder; kill it afterwards."""
     spawn = multiprocessing.get_context("fork")
     held, done = spawn.Event(), spawn.Event()
     process = spawn.Process(target=hold, args=(tmp_path / "out", held, done))
@@ -172,7 +172,7 @@ def test_a_run_that_fails_before_its_first_state_puts_the_earlier_output_back(tm
         assert {name: after.get(name) for name in earlier if name[0] != "."} == {
             name: content for name, content in earlier.items() if name[0] != "."
         }
-        # What it has found out is told, too.
+        # Its findings are printed, too.
         assert after["failed/diagnostics.csv"].splitlines()[-1].startswith(b"4,")
         assert not (tmp_path / ".replaced").exists()
     run_case(simulation(), tmp_path, QUIET)

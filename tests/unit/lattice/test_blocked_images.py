@@ -98,7 +98,7 @@ def test_run_of_a_blocked_image_says_so(tmp_path, monkeypatch, capsys, axis):
     before = (folder / "out" / "diagnostics.csv").read_text()
     with pytest.raises(AtItsEnd, match="has come to its end .the flow is steady, step"):
         resume_run(folder / "out", ["time.end=1000"], None, HostDevice())
-    # One series has no permeabilities of two sizes of voxels.
+    # One series does not have permeabilities of two sizes of voxels.
     with pytest.raises(InputError, match="image.voxel_size: .*accepted: 1.0, or a new run"):
         resume_run(folder / "out", ["image.voxel_size=2e-6"], None, HostDevice())
     assert (folder / "out" / "diagnostics.csv").read_text() == before

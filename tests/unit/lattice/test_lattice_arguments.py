@@ -1,4 +1,4 @@
-"""What the functions and classes of `slipstream.lattice` take for their arguments, and what not."""
+"""Accepted and rejected arguments of the functions and classes of `slipstream.lattice`."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a lattice run does not accept, or cannot continue with, told in one line."""
+"""Cases that a lattice run rejects, or states it cannot resume from, named in one line."""
 
 import re
 import warnings

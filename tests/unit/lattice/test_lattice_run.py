@@ -187,7 +187,7 @@ def test_channel_has_the_permeability_of_poiseuille(folder, capsys, drive, axis)
     settings = (drive, f"flow.axis={axis}", "time.end=4000", "convergence.interval=100")
     assert run(*settings, "convergence.tolerance=1e-6", case="channel.toml") == 0
     series = diagnostics(folder / "out")
-    # Eight layers of pore among ten: a parabola, of which voxels have the middle values.
+    # Eight layers of pore among ten: a parabola; voxels have its values at their middles.
     expected = 8 * (8**2 / 12 + 1 / 24) / 10
     assert series["permeability_lattice"][-1] == pytest.approx(expected, rel=3e-6)
     assert series["step"][-1] < 4000
@@ -214,7 +214,7 @@ def test_layers_of_pore_do_not_resist(folder):
         assert run(*settings, drive, out=str(number), case="gap.toml") == 0
         values.append(diagnostics(folder / str(number))["permeability_lattice"][-1])
     assert values[0] == pytest.approx(values[1], rel=2e-3)
-    # Entrances resist too, so it is somewhat less than that of an endless channel.
+    # Entrances resist too, so it is somewhat less than in an endless channel.
     assert 0.6 * 8**3 / 120 < values[0] < 8**3 / 120
 
 

@@ -301,7 +301,7 @@ def test_isolated_pores_and_axes_of_a_voxel_or_two(flow_of, device, image, perio
 
 
 class OlderProcessor(HostDevice):
-    """Compiles steps for processors with shorter vectors, of which they cannot store some lanes."""
+    """Compiles steps for processors with shorter vectors, which cannot store some lanes."""
 
     def kernel(self, header, name, **constants):
         if not header.startswith("collide_and_stream"):
@@ -314,7 +314,7 @@ class OlderProcessor(HostDevice):
 
 
 def processor_features():
-    """Return what the processor can do, by the system's names."""
+    """Return the abilities of the processor, by the system's names."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split() for line in lines if line.startswith("flags")), [])
 
@@ -473,7 +473,7 @@ def test_bytes_of_links(device, encoding, least, most):
     assert least <= links.bytes_per_site <= most
 
 
-# -- what is not accepted ------------------------------------------------------------------------
+# -- rejected arguments --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["propagation", "layout", "order", "encoding", "precision"])

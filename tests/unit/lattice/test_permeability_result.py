@@ -1,4 +1,4 @@
-"""What `permeability` tells besides its number: fields, tortuosity, forces, units, and its end."""
+"""Results of `permeability` besides its number: fields, tortuosity, forces, units, its end."""
 
 import gc
 import itertools
@@ -51,7 +51,7 @@ def message(**arguments):
     return str(caught.value)
 
 
-# -- what is known of the flow -------------------------------------------------------------------
+# -- facts of the flow ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
@@ -235,7 +235,7 @@ def test_pressure_drop_does_what_a_force_does():
 
 @pytest.mark.slow
 def test_inertia_lowers_the_permeability_as_forchheimer_says():
-    """Symmetry leaves the square of the velocity, so a square of the force, of what is lost."""
+    """Symmetry leaves the square of the velocity, so a square of the force, of the loss."""
     settings = {"tolerance": 1e-9, "relaxation_time": 0.6, **PLAIN}
     stokes = permeability(sphere(), **settings)
     lost, reynolds = [], []

@@ -20,7 +20,7 @@ DEVICE = HostDevice(threads=1)
 
 
 def driven_out(couplings, pressure):
-    """Return what a pressure drives out of each block, to and fro."""
+    """Return the flow that a pressure drives out of each block, to and fro."""
     out = np.zeros(pressure.shape)
     for coupling, velocity in zip(couplings, D3Q19.velocities[1::2], strict=True):
         flow = coupling * (pressure - np.roll(pressure, -velocity, axis=(0, 1, 2)))
@@ -40,7 +40,7 @@ def test_a_wave_has_the_pressure_of_its_eigenvalue(shape):
     couplings = np.ones((D3Q19.links // 2, *shape), np.float32)
     phase = 2 * np.pi * np.arange(shape[0]) / shape[0]
     wave = np.broadcast_to(np.cos(phase)[:, None, None], shape).astype(np.float32)
-    # Ten directions lead to the next plane, or to the one before.
+    # Ten directions lead to the next plane, or to the previous plane.
     eigenvalue = 10 * (1 - np.cos(phase[1]))
     found = solved(couplings, wave)
     left = wave - driven_out(couplings, found)

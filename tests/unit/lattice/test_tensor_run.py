@@ -1,4 +1,4 @@
-"""What `permeability` tells, from cases too: the tensor, and flow in SI units."""
+"""Results of `permeability`, from cases too: the tensor, and flow in SI units."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def device():
 
 @pytest.fixture(scope="module")
 def whole(device):
-    """A simulation that has come to its end."""
+    """A simulation that has reached its end."""
     return advance(start(device, case=CASE), 4000)
 
 

@@ -1,4 +1,4 @@
-"""What README, docs, examples and cases show works: all is executed, made small."""
+"""README, docs, examples and cases work as shown: everything is executed, made small."""
 
 import importlib
 import json
@@ -42,7 +42,7 @@ DOCUMENTS = [REPOSITORY / "README.md", *PAGES]
 CASES = sorted((REPOSITORY / "cases").glob("*.toml"))
 # What makes a run of each family one of seconds.
 SMALL = {
-    # A kernel is compiled for each substage.
+    # One kernel is compiled per substage.
     "spectral": ("time.max_steps=2", "output.pictures=false", "time.integrator=rk2"),
     "advection": ("grid.points=20", "time.max_steps=2", "output.pictures=false"),
     "lattice": ("time.max_steps=20", "output.pictures=false"),
@@ -87,13 +87,13 @@ def with_toml():
 
 @pytest.fixture(scope="module")
 def noted(tmp_path_factory):
-    """What notes the commands of a page, once for all tests."""
+    """Function that notes the commands of a page, once for all tests."""
     return cache(lambda page: noted_commands(page, tmp_path_factory.mktemp("noted")))
 
 
 @pytest.fixture
 def commands(noted):
-    """What returns the arguments of each `slipstream` command of a page, as the shell has them."""
+    """Function that returns the arguments of a page's `slipstream` commands, as in the shell."""
     return lambda page: [words[1:] for words in noted(page) if words[0] == "slipstream"]
 
 
@@ -105,7 +105,7 @@ def drawn_quickly():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder as that of a checkout, with the image that the documents speak of."""
+    """A folder like a checkout, with the image that the documents speak of."""
     for name in ("cases", "examples"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     rock = make_sample("sandstone", (24, 24, 24), porosity=0.5, radius=5)
@@ -357,7 +357,7 @@ def test_every_page_is_in_the_contents_of_the_site():
 
 
 def test_what_architecture_points_to_exists():
-    """Every path of its last table, of which there are thirty rows or more, and of its text."""
+    """Every path of its last table, which has thirty rows or more, and of its text."""
     text = (REPOSITORY / "docs" / "architecture.md").read_text()
     rows = [line for line in text.partition("## I want to change")[2].splitlines() if "`" in line]
     paths = [path for row in rows for path in re.findall(r"`(src/[^`]+)`", row)]

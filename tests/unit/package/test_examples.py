@@ -36,7 +36,7 @@ PROGRAMS = {
 }
 # They initialise MPI, which is not for the process that runs the tests.
 ON_RANKS = ("convolution", "poisson", "poisson_walls")
-# Models of one's own, which a case names; and what makes the image beside them.
+# Private models, which a case names; and what makes the image next to them.
 NOT_PROGRAMS = {"equations", "make_rock"}
 
 

@@ -15,7 +15,7 @@ from slipstream.runs.simulation_base import SIMULATIONS, Simulation
 
 ROOT = Path(slipstream.__file__).parent
 
-# From the bottom to the top; a room may import those below it, but none of its own line.
+# From the bottom to the top; a room may import those below it, but none of its line.
 ROOMS = (
     {"__init__"},
     {"engine"},
@@ -34,7 +34,7 @@ PARTS = (
     {"text", "stop_signals", "accepted", "array_types"},
     {"errors"},
     {"decomposition", "error_terms", "private_cache", "processes"},
-    {"own_communicator", "collective", "kernels"},  # the one is imported by the other when MPI is
+    {"own_communicator", "collective", "kernels"},  # collective loads the first with MPI
     {"device"},
     {"fields", "schedule", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
@@ -47,7 +47,7 @@ PART_LEVEL = {part: level for level, parts in enumerate(PARTS) for part in parts
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINE = [path for path in MODULES if "engine" in path.relative_to(ROOT).parts[:-1]]
 ENGINE.remove(ROOT / "engine" / "__init__.py")
-# What solvers and transforms may know of exchanges: plans, and that there are transports.
+# Names of exchanges that solvers and transforms may know: plans, and the base of transports.
 EXCHANGE = {
     "ArrayBox",
     "Block",
@@ -140,7 +140,7 @@ def test_imports_are_found():
 
 
 def upward(level, own, imported):
-    """Return what a module imports though it is not below its own room or part."""
+    """Return the imports of a module from rooms or parts that are not below its room or part."""
     return {other for other in imported - {own} if level[other] >= level[own]}
 
 
@@ -173,7 +173,7 @@ def test_the_engine_needs_numpy_and_optional_libraries_alone():
             elif isinstance(node, ast.ImportFrom):
                 found.add(node.module.split(".")[0])
     outside = found - set(sys.stdlib_module_names) - {"slipstream"}
-    # The last two draw a timeline and wrap a field, for those who ask.
+    # The last two draw a timeline and wrap fields, on request.
     assert outside == {"numpy", "mpi4py", "cupy", "matplotlib", "xarray"}
 
 

@@ -1,4 +1,4 @@
-"""What a release promises: licences of a default installation, and one version in all files."""
+"""Promises of a release: licences of a default installation, and one version in all files."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from slipstream.engine.processes import REQUIREMENTS, how_to_install
 
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 PROJECT, BUILT_WITH = PYPROJECT["project"], PYPROJECT["build-system"]["requires"]
-# Runtime libraries of GCC that wheels carry: their exception allows any licence for what is linked.
+# Runtime libraries of GCC that wheels carry: their exception allows any licence for linked code.
 EXCEPTION = r"GPL-3\.0-or-later WITH GCC-exception-3\.1"
 
 
 def installed_with(requirements):
-    """Return the distributions that some requirements bring, and those that these bring."""
+    """Return the distributions that some requirements bring, directly or through others."""
     found, waiting = {}, [Requirement(one) for one in requirements]
     while waiting:
         one = waiting.pop()
@@ -42,7 +42,7 @@ def installed_with(requirements):
 
 
 def licence_of(distribution):
-    """Return what the metadata of a distribution says about its licence, in one line."""
+    """Return the licence of a distribution from its metadata, in one line."""
     of = distribution.metadata
     classifiers = [one for one in of.get_all("Classifier") or [] if one.startswith("License ::")]
     # Some put the whole text there, whose first line names it.

@@ -1,4 +1,4 @@
-"""What cases and programs may choose of output, and what happens where it cannot be had."""
+"""Choices of output in cases and programs, and what happens where output cannot be had."""
 
 import io
 import os
@@ -169,7 +169,7 @@ def test_a_movie_is_whole_after_each_frame_and_signs_have_colours(tmp_path):
     (frame,) = frames_of(tmp_path / "b.gif")
     nothing = plane_of(frame)[-2, -2]
     assert 100 < nothing.min() == nothing.max() < 250  # grey: nothing is known
-    # The bar has all colours, and axes and the time are beside it.
+    # The bar has all colours; axes and the time are next to it.
     bar = frame[34:-54, -112 + 12 + 8]
     np.testing.assert_allclose(bar[0], plane_of(frame)[2, -2], atol=8)
     np.testing.assert_allclose(bar[-1], plane_of(frame)[-2, 1], atol=8)

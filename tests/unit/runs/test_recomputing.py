@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 QUIET = Console(quiet=True)
 ONE = {"comm": None, "device": "cpu"}
 ADAPTIVE = "adaptive"
-# A state of each step, or pair of steps, so that there is something to compare with.
+# A state of each step, or pair of steps, to have something to compare with.
 EVERY = {"spectral": 0.05, ADAPTIVE: 0.05, "advection": 0.05, "lattice": 2}
 
 

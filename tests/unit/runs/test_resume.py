@@ -31,7 +31,7 @@ from slipstream.spectral import memory_placement
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 FAMILIES = list(moments.CASES)
-# Of 12 steps; a lattice does two at once.
+# Of 12 steps; a lattice does two at a time.
 UNIT = {"spectral": 1, "advection": 1, "lattice": 2}
 PLANE = 'plane = { axis = "z", position = 0 }'
 CHOSEN = {
@@ -309,7 +309,7 @@ def recording():
 
 @pytest.mark.thorough
 def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, monkeypatch):
-    """By a clock of which a step takes 19 of the 20 seconds that each job has."""
+    """By a clock on which a step takes 19 of the 20 seconds that each job has."""
     now, folder, jobs = [0.0], tmp_path / "run", 0
     monkeypatch.setattr("slipstream.engine.processes.time.monotonic", lambda: now[0])
     advance = Simulation.advance
@@ -336,13 +336,13 @@ def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, 
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
-    """What others see of the files at a moment is what they see after a kill, and resume from."""
+    """Copies of the files at any moment are the files that a kill leaves, and resume."""
     folder, copies = tmp_path / "run", []
     run("advection", folder, "time.max_steps=7")
     lose_last_state(folder)
 
     def look():
-        # Closer in the beginning, where what is later than the state is left out.
+        # Closer in the beginning, where everything later than the state is omitted.
         if passed.count % (9 if passed.count < 40 else 80) == 0:
             copies.append(tmp_path / str(passed.count))
             shutil.copytree(folder, copies[-1])

@@ -68,7 +68,7 @@ def twice_as_smooth(times, correlation_time, seeds, random):
 @pytest.mark.parametrize("made", [process, twice_as_smooth])
 @pytest.mark.parametrize("length", [2, 5, 12, 20, 50])
 def test_short_records_have_wide_errors_or_a_warning(made, length):
-    """What docs/howto/averages.md says of the number of records within two errors."""
+    """The statement of docs/howto/averages.md on the number of records within two errors."""
     random = np.random.default_rng(7)
     times = np.linspace(0, length, 20 * max(length, 10))
     found = time_average(times, made(times, 1.0, 1000, random), since=0)

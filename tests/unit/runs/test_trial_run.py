@@ -1,4 +1,4 @@
-"""`slipstream run --check`: a run does what was announced, and nothing is written."""
+"""`slipstream run --check`: a run then does as announced, and nothing is written."""
 
 import itertools
 import math

@@ -57,7 +57,7 @@ def simulation(*settings, **options):
 
 
 def test_a_run_ends_in_time_to_write(tmp_path, monkeypatch):
-    """By a clock of which each step takes 100 seconds, and each writing 10."""
+    """By a clock on which each step takes 100 seconds, and each writing 10."""
     now = [0.0]
     for module in (
         "engine.processes.time",

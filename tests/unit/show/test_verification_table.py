@@ -1,4 +1,4 @@
-"""What `slipstream verify` prints: no key is broken by the width of a table."""
+"""Output of `slipstream verify`: no key is broken by the width of a table."""
 
 from rich.console import Console
 

@@ -34,7 +34,7 @@ def rows(first, last):
 
 
 def record(folder, began=100.0, **changed):
-    """Write a record whose segment began so many seconds ago."""
+    """Write a record whose segment began this number of seconds ago."""
     folder.mkdir(exist_ok=True)
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - began))
     segment = Segment(began=date, host="elsewhere", pid=1, to_step=0, end_time=10.0)
@@ -136,7 +136,7 @@ def test_sparklines_rise_where_values_do():
     assert "  " in sparkline(gap, gap, 20)
 
 
-# -- what is known of a run ------------------------------------------------------------------------
+# -- facts of a run --------------------------------------------------------------------------------
 
 
 def test_a_run_under_way_tells_how_far_and_how_fast_it_is(folder):

@@ -1,4 +1,4 @@
-"""The limit of CuPy's memory pool, which arrays, shared memory and what is free keep to."""
+"""The limit of CuPy's memory pool, kept by arrays, shared memory and free blocks."""
 
 import gc
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ class Refused(MemoryError):
 
 
 class Pool:
-    """CuPy's pool as far as it counts: what is freed stays in it, and counts, until it is asked."""
+    """CuPy's pool as far as it counts: freed memory stays in it, and counts, until it is asked."""
 
     def __init__(self, limit):
         self.limit, self.used, self.kept = limit, 0, 0

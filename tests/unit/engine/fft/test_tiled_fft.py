@@ -261,7 +261,7 @@ def test_fused_product_equals_numpy(n, real):
 
 @pytest.mark.parametrize(("n", "outputs", "real"), [(32, 5, "float64"), (36, 14, "float32")])
 def test_fused_product_stores_points_in_their_order(n, outputs, real, tmp_path):
-    """Products all at once, and in groups; rows of all pairs, and of one that has no second."""
+    """Products all together, and in groups; rows of all pairs, and of one that has no second."""
     header, rows = tmp_path / "product.hpp", 7
     assigned = "".join(f"out[{i}] = in[{i % 3}];" for i in range(outputs))
     header.write_text(

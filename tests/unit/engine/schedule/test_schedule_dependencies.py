@@ -39,7 +39,7 @@ def test_a_node_may_access_more_unless_later_ones_come_before_that():
     assert graph.extend(2, [b], [])
     assert list(graph.nodes[2].dependencies) == [1]
     assert not graph.extend(1, [c], []) and not graph.extend(0, [], [b])
-    # What is refused is not remembered, and what is not is.
+    # A refused call is not remembered, and an accepted one is.
     graph.add(None, reads=[], writes=[b], label="", category="io")
     assert list(graph.nodes[3].dependencies) == [1, 2]
 
@@ -149,7 +149,7 @@ def test_what_conflicts_is_ordered_and_nothing_else_waits(accesses):
 
 def test_arrays_of_a_gpu_are_compared_by_their_addresses():
     class Foreign:
-        """What CuPy shows of an array of complex128; its memory cannot be read here."""
+        """Interface that CuPy shows of a complex128 array; its memory cannot be read here."""
 
         def __init__(self, address, shape, strides, contiguous):
             self.data, self.flags = SimpleNamespace(ptr=address), SimpleNamespace()

@@ -147,7 +147,7 @@ def meet(mine, other):
     return operation
 
 
-# A device with a single thread has no worker beside the thread that schedules.
+# A device with a single thread has no worker in addition to the thread that schedules.
 WORKING = HostDevice(threads=2, lanes=1), SECOND
 
 
@@ -199,7 +199,7 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
 
 
 def profiled(device_and_category_and_lane):
-    """Return what ran when in a serial step whose operations have nothing in common."""
+    """Return the times of operations in a serial step of operations without dependencies."""
     graph = StepGraph(WORKING[0])
     for number, (device, category, lane) in enumerate(device_and_category_and_lane):
         graph.add(
@@ -471,7 +471,7 @@ def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses
 
 
 def test_objects_of_one_gpu_are_one_device():
-    """What plans share may have been made with another object for the same GPU."""
+    """Resources that plans share may have been made with another object for the same GPU."""
     first, second = SameGpu(threads=1), SameGpu(threads=1)
     graph, data = StepGraph(first), np.zeros(2)
 
