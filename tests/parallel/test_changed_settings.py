@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
+from refusals import refused
 from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
 from slipstream import open as open_run
 from slipstream.equations import Model, Scalar, Vector, div, dot, laplacian, outer, z_hat
@@ -181,10 +182,9 @@ def test_waves_of_another_frequency_limit_the_step(comm, device):
 )
 def test_what_cannot_be_set_is_refused_and_changes_nothing(comm, device, name, value, text):
     sim, other = turbulence(comm, device), turbulence(comm, device)
-    with pytest.raises(InputError) as refused:
+    with refused() as caught:
         setattr(sim, name, value)
-    assert text in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert text in str(caught.value)
     for one in (sim, other):
         one.step(2)
     assert bits(sim) == bits(other)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from first_rank import on_first_rank
 from image_data import read_image_data
+from refusals import refused
 from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
@@ -259,10 +260,9 @@ def test_other_families_write_their_fields(comm, device, shared_folder):
     ],
 )
 def test_what_is_not_accepted_is_refused_in_a_line(sim, tmp_path, options, message):
-    with pytest.raises(InputError) as caught:
+    with refused() as caught:
         sim.output(**{"file": tmp_path / "a.zarr", **options})
     assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
     sim.step()
 
 

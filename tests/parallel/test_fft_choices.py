@@ -19,6 +19,7 @@ DIVISIONS = [
     {"layout": "pencil", "order": "natural"},
     {"layout": "root"},
     {"layout": "slab", "order": "natural", "truncation": "2/3"},
+    {"truncation": "2/3"},
 ]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from fft_oracle import Oracle
 from flows import wait_until
+from refusals import refused
 from slipstream.engine.device import cpu_device
 from slipstream.engine.errors import InputError, bytes_text
 from slipstream.engine.exchange import peer_memory
@@ -62,7 +63,7 @@ def used(comm, device, shape=SHAPE, **options):
 def test_a_plan_and_its_arrays_end_when_it_is_deleted(comm, device, options, no_collector):
     fft = used(comm, device, **options)
     steps = [one.step for kept in fft._steps.values() for one in kept._steps.values()]
-    own = list(fft._arrays._own.values())
+    own = list(fft._arrays.of_plan.values())
     references = [weakref.ref(one) for one in (fft, fft._plan, *steps, *own)]
     assert len(references) >= 5
     del fft, steps, own
@@ -74,7 +75,7 @@ def test_a_closed_plan_has_let_go_of_everything_and_refuses_calls(
 ):
     fft = used(comm, device, **options)
     u, u_hat = fft.empty_input(), fft.empty_output()
-    references = [weakref.ref(fft._plan), *map(weakref.ref, fft._arrays._own.values())]
+    references = [weakref.ref(fft._plan), *map(weakref.ref, fft._arrays.of_plan.values())]
     with fft as same:
         assert same is fft
     assert [reference() for reference in references] == [None] * len(references)
@@ -193,9 +194,8 @@ def test_attributes_that_a_plan_does_not_have_are_refused(comm, device):
         (pending, "timeout"),
         (pending, "wait"),
     ):
-        with pytest.raises(InputError, match=f"{name}.* nothing of it can be set") as refused:
+        with refused(f"{name}.* nothing of it can be set"):
             setattr(one, name, 1)
-        assert "\n" not in str(refused.value)
     pending.wait()
 
 

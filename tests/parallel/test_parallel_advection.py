@@ -7,13 +7,14 @@ import pytest
 import zarr
 from rich.console import Console
 
+from flows import save
 from slipstream.advection.advection_simulation import AdvectionSimulation
 from slipstream.case import parse_case
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.decomposition import factorisations
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
-from slipstream.files import open_checkpoint, write_checkpoint
+from slipstream.files import open_checkpoint
 from slipstream.runs.run_case import run_case
 from slipstream.show.solver_texts import description
 
@@ -53,17 +54,6 @@ def advance(simulation, steps):
     for _ in range(steps):
         simulation.advance(simulation.step_size())
     return simulation
-
-
-def save(simulation, folder):
-    write_checkpoint(
-        folder,
-        simulation.checkpoint(),
-        simulation.comm,
-        step=simulation.step,
-        time=simulation.time,
-        case=simulation.case.to_toml(),
-    )
 
 
 def tracer(simulation):

@@ -7,7 +7,8 @@ import zarr
 from rich.console import Console
 
 from first_rank import on_first_rank
-from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, start, state, state_of
+from flows import save
+from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, start, state, state_of
 from lattice_oracle import tight_pores
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.errors import InputError, RunError

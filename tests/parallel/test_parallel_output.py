@@ -5,9 +5,9 @@ import pytest
 import zarr
 from rich.console import Console
 
-from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, start
+from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, save, start
 from slipstream.engine.errors import RunError
-from slipstream.files import durable_files, open_checkpoint, write_checkpoint, zarr_store
+from slipstream.files import durable_files, open_checkpoint, zarr_store
 from slipstream.runs.run_case import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -18,17 +18,6 @@ RUN = (
     "output.fields_interval=0.03",
     "output.spectra_interval=0.02",
 )
-
-
-def save(simulation, folder):
-    return write_checkpoint(
-        folder,
-        simulation.checkpoint(),
-        simulation.comm,
-        step=simulation.step,
-        time=simulation.time,
-        case=simulation.case.to_toml(),
-    )
 
 
 def stored_modes(folder):

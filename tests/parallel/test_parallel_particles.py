@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import RANDOM, advance
+from flows import RANDOM, advance, resumed_from, save
 from slipstream.case import parse_case
 from slipstream.engine.collective import own
 from slipstream.engine.device import HostDevice
-from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.runs import make_simulation
 from slipstream.spectral import particles as particle_state
 
@@ -102,19 +101,8 @@ def test_states_go_on_with_the_same_bits(comm, device, shared_folder, monkeypatc
     whole = everything(advance(made(comm, device), STEPS, STEP))
     monkeypatch.setattr(particle_state, "_MOST_BYTES", 2000)
     half = advance(made(comm, device), STEPS // 2, STEP)
-    folder = shared_folder / "half"
-    state = write_checkpoint(
-        folder,
-        half.checkpoint(),
-        half.comm,
-        step=half.step,
-        time=half.time,
-        case=half.case.to_toml(),
-    )
-    assert state.is_dir()
-    later = make_simulation(half.case, half.comm, device)
-    later.resumed = open_checkpoint(folder, half.comm)
-    later.prepare()
+    assert save(half, shared_folder / "half").is_dir()
+    later = resumed_from(half, shared_folder / "half", device)
     found = everything(advance(later, STEPS - STEPS // 2, STEP))
     for key, values in found.items():
         assert (values == whole[key]).all(), key

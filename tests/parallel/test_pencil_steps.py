@@ -5,10 +5,9 @@ import pytest
 
 from fft_cases import usable_transports
 from first_rank import on_first_rank
-from flows import advance, make_case, modes_of, own_part, points_of, start
+from flows import advance, make_case, modes_of, own_part, points_of, save, start
 from slipstream.engine.decomposition import check_boxes
 from slipstream.engine.errors import InputError
-from slipstream.files.checkpoint import write_checkpoint
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -180,14 +179,7 @@ def test_points_and_modes_are_divided_along_two_axes(comm, device, ranks):
 )
 def test_a_state_goes_on_in_the_other_decomposition(comm, device, before, after, shared_folder):
     first = advance(start(device, *BOX, before, comm=comm), 2)
-    write_checkpoint(
-        shared_folder,
-        first.checkpoint(),
-        step=first.step,
-        time=first.time,
-        case=first.case.to_toml(),
-        comm=comm,
-    )
+    save(first, shared_folder)
     expected = taken_together(comm, advance(first, 1))
     second = start(
         device,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import advance, modes_of, own_part, start
-from slipstream.files.checkpoint import write_checkpoint
+from flows import advance, modes_of, own_part, save, start
 
 BOX = ("grid.points=[16, 12, 10]", "initial.peak_wavenumber=2.0", "time.integrator=rk3")
 FORCES = """forcing=[
@@ -69,8 +68,7 @@ def test_schedules_give_the_same_bits(comm, device):
 @pytest.mark.parametrize("name", ["slab", "pencil"])
 def test_a_state_goes_on_with_the_same_bits(comm, device, name, shared_folder):
     first = advance(start(device, *settings_of(name), comm=comm), 3)
-    state = {"step": first.step, "time": first.time, "case": first.case.to_toml(), "comm": comm}
-    write_checkpoint(shared_folder, first.checkpoint(), **state)
+    save(first, shared_folder)
     settings = [one for one in settings_of(name) if not one.startswith("initial.")]
     restart = f"initial.restart={shared_folder}"
     second = advance(start(device, *settings, restart, comm=comm), 2)

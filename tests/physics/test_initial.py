@@ -8,6 +8,7 @@ import pytest
 from field_values import coordinates, largest_error, values
 from flows import MHD, advance, make_case, start
 from numpy_calculus import Calculus
+from refusals import refused
 from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
 
@@ -287,9 +288,8 @@ ROTATING = ("equation.viscosity=0", "equation.rotation=1.5")
     ],
 )
 def test_flow_that_a_model_or_grid_does_not_have_is_refused(device, settings, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         start(device, *settings)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

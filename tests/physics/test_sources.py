@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from field_values import coordinates, formulas, largest_error, values
-from flows import advance, modes_of, start
+from flows import advance, modes_of, save, start
 from own_models import own_models
 from slipstream.engine.errors import InputError
-from slipstream.files import write_checkpoint
 
 OWN = """
 import sympy
@@ -148,7 +147,7 @@ def test_run_with_coefficients_goes_on_from_a_state(device, own, tmp_path):
     settings = [*own("sheared"), "grid.points=[16, 24, 1]"]
     whole = start(device, *settings, *formulas(a="sin(x) + cos(2*y)"))
     advance(whole, 3)
-    write_checkpoint(tmp_path, whole.checkpoint(), step=3, time=0.03, case=whole.case.to_toml())
+    save(whole, tmp_path)
     later = start(device, *settings, "initial={ restart = '" + str(tmp_path) + "' }")
     assert modes_of(advance(later, 2)).tobytes() == modes_of(advance(whole, 2)).tobytes()
 

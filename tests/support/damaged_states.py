@@ -177,61 +177,41 @@ def _enter_things():
 _enter_things()
 
 
-@damage
-def state_is_empty(state, chunk):
-    shutil.rmtree(state)
-    state.mkdir()
+def _array_of(state, chunk):
+    return state / chunk.relative_to(state).parts[0]
 
 
-@damage
-def state_is_a_file(state, chunk):
-    shutil.rmtree(state)
-    state.write_bytes(b"state")
+def _instead(make):
+    """Return damage that puts something else where a state was."""
+
+    def replace(state, chunk):
+        shutil.rmtree(state)
+        make(state)
+
+    return replace
 
 
-@damage
-def state_is_a_fifo(state, chunk):
-    shutil.rmtree(state)
-    os.mkfifo(state)
-
-
-@damage
-def state_is_a_link_to_nowhere(state, chunk):
-    shutil.rmtree(state)
-    state.symlink_to("nowhere")
-
-
-@damage
-def state_is_of_another_step(state, chunk):
-    state.rename(state.with_name("000000777.zarr"))
-
-
-@damage
-def chunks_are_missing(state, chunk):
-    shutil.rmtree(state / chunk.relative_to(state).parts[0] / "c")
-
-
-@damage
-def array_is_missing(state, chunk):
-    shutil.rmtree(state / chunk.relative_to(state).parts[0])
-
-
-@damage
-def array_is_a_link(state, chunk):
-    array = state / chunk.relative_to(state).parts[0]
+def _link_array(state, chunk):
+    array = _array_of(state, chunk)
     array.rename(state.parent / "elsewhere")
     array.symlink_to(state.parent / "elsewhere")
 
 
-@damage
-def file_is_extra(state, chunk):
-    chunk.with_name("99").write_bytes(chunk.read_bytes())
-
-
-@damage
-def file_is_in_two_places(state, chunk):
-    """As a file system's repair may leave it: the content of one file under another's name."""
-    (state / "zarr.json").write_bytes(chunk.read_bytes())
+DAMAGES |= {
+    "state_is_empty": _instead(Path.mkdir),
+    "state_is_a_file": _instead(lambda state: state.write_bytes(b"state")),
+    "state_is_a_fifo": _instead(os.mkfifo),
+    "state_is_a_link_to_nowhere": _instead(lambda state: state.symlink_to("nowhere")),
+    "state_is_of_another_step": lambda state, _: state.rename(state.with_name("000000777.zarr")),
+    "chunks_are_missing": lambda *paths: shutil.rmtree(_array_of(*paths) / "c"),
+    "array_is_missing": lambda *paths: shutil.rmtree(_array_of(*paths)),
+    "array_is_a_link": _link_array,
+    "file_is_extra": lambda _, chunk: chunk.with_name("99").write_bytes(chunk.read_bytes()),
+    # As a file system's repair may leave it: the content of one file under another's name.
+    "file_is_in_two_places": lambda state, chunk: (state / "zarr.json").write_bytes(
+        chunk.read_bytes()
+    ),
+}
 
 
 # -- by hand: the manifest's checksum is right ------------------------------------------------
@@ -316,19 +296,15 @@ def _enter_edits():
 _enter_edits()
 
 
-@damage
-def manifest_is_deep(state, chunk):
-    (state / "manifest.json").write_text("[" * 100_000)
-
-
-@damage
-def manifest_is_a_list(state, chunk):
-    (state / "manifest.json").write_text("[1]")
-
-
-@damage
-def manifest_is_no_text(state, chunk):
-    (state / "manifest.json").write_bytes(b'{"format": 1, "step": "\xff\xfe"}')
+_MANIFESTS = {
+    "manifest_is_deep": b"[" * 100_000,
+    "manifest_is_a_list": b"[1]",
+    "manifest_is_no_text": b'{"format": 1, "step": "\xff\xfe"}',
+}
+for _name, _content in _MANIFESTS.items():
+    DAMAGES[_name] = lambda state, _, content=_content: (state / "manifest.json").write_bytes(
+        content
+    )
 
 
 def _with_value(value):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from flows import PATIENCE
 from slipstream.engine.device import HostDevice
 from slipstream.engine.schedule import POLICIES
 
@@ -18,6 +19,21 @@ def device_of(threads):
 DEVICES = [device_of(1), device_of(3)]
 ON_ALL_DEVICES = pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
 WITH_EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
+
+
+def compute(graph, operation, label, device=None, **options):
+    """Add an operation of the category "compute" to a graph."""
+    graph.add(operation, label=label, category="compute", device=device, **options)
+
+
+def meet(mine, other):
+    """Return an operation that ends only after the other one has begun."""
+
+    def operation(stream):
+        mine.set()
+        assert other.wait(PATIENCE)
+
+    return operation
 
 
 class FakeTransfer:

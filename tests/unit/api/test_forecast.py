@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import status_of
 from slipstream.api.forecast import (
     advection_counts,
     forecast,
@@ -26,7 +27,6 @@ from slipstream.api.forecast.published_runs import (
 )
 from slipstream.case import load_case, validate_case
 from slipstream.case.case_loading import shipped_folder
-from slipstream.cli import main
 from slipstream.engine.accepted import MACHINES
 from slipstream.engine.device.cpu_device import HostDevice
 from slipstream.engine.errors import InputError
@@ -66,9 +66,7 @@ def test_most_held_out_figures_are_within_thirty_percent():
 
 @pytest.mark.slow
 def test_the_command_counts_held_out_figures_and_shows_misses(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["project", "--papers"])
-    assert not ended.value.code
+    assert not status_of("project", "--papers")
     said = " ".join(capsys.readouterr().out.split())
     assert "of 10 held-out figures 9 are within 30% and 7 within 20%" in said
     assert "fitted to 12 others, and chosen by who had seen 9" in said
@@ -361,9 +359,7 @@ def test_machines_that_are_wrong_are_told_with_the_key(tmp_path, change, key):
 def test_the_command_prints_records_and_draws(tmp_path, capsys):
     record, picture = tmp_path / "f.json", tmp_path / "f.svg"
     arguments = ["project", "taylor-green", "--nodes", "1,2", "--steps", "1", "--json", str(record)]
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--plot", str(picture)])
-    assert ended.value.code == 0
+    assert status_of(*arguments, "--plot", str(picture)) == 0
     printed = capsys.readouterr().out
     assert "nodes of 8 H200" in printed and "…" not in printed
     assert [one["nodes"] for one in json.loads(record.read_text())["forecast"]] == [1, 2]
@@ -378,9 +374,7 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
     tmp_path, capsys, monkeypatch, option, name, told
 ):
     monkeypatch.setattr("slipstream.api.forecast.project_command.forecast", None)
-    with pytest.raises(SystemExit) as caught:
-        main(["project", "taylor-green", option, str(tmp_path / name)])
-    assert caught.value.code == 2
+    assert status_of("project", "taylor-green", option, str(tmp_path / name)) == 2
     assert told in capsys.readouterr().err.replace("\n", "")
 
 

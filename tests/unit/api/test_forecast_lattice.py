@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream import cli
+from refusals import status_of
 from slipstream.api.forecast import forecast, lattice_counter, load_machine, step_time
 from slipstream.api.forecast import noted_steps as module
 from slipstream.case import changed_case, validate_case
@@ -189,11 +189,8 @@ def test_the_command_forecasts_one_device_of_a_node(tmp_path, capsys):
     case.write_text(case_of([24, 24, 24]).to_toml())
     told = {}
     for devices in ("1", "8"):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["project", str(case), "--nodes", "1", "--devices", devices])
-        assert caught.value.code == 0
+        assert status_of("project", str(case), "--nodes", "1", "--devices", devices) == 0
         told[devices] = capsys.readouterr().out
     assert " 1      1 " in told["1"] and " 1      8 " in told["8"]
-    with pytest.raises(SystemExit):
-        cli.main(["project", str(case), "--devices", "9"])
+    status_of("project", str(case), "--devices", "9")
     assert "--devices 9: a node of" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import pytest
 
 import lattice_flows
 from flows import make_case
+from refusals import status_of
 from slipstream.api.forecast import (
     advection_counts,
     forecast,
@@ -16,7 +17,6 @@ from slipstream.api.forecast import (
 from slipstream.case import make_case as case_of
 from slipstream.case import parse_case, validate_case
 from slipstream.case.machine_description import Storage
-from slipstream.cli import main
 from slipstream.engine.device import open_device
 from slipstream.engine.errors import InputError
 from slipstream.files import FieldStore, write_checkpoint
@@ -132,9 +132,7 @@ def test_the_command_tells_of_output(tmp_path, capsys):
     arguments = ["project", "taylor-green", "--machine", "summit", "--nodes", "64,512"]
     for one in settings:
         arguments += ["--set", one]
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--steps", "4000", "--json", str(tmp_path / "found.json")])
-    assert not ended.value.code
+    assert not status_of(*arguments, "--steps", "4000", "--json", str(tmp_path / "found.json"))
     said = " ".join(capsys.readouterr().out.split())
     assert "snapshot of fields: 2048 GiB in 4096 files on 512 nodes" in said
     assert "the last 2 are kept" in said

@@ -12,6 +12,7 @@ import tifffile
 
 import lattice_flows
 from flows import REPOSITORY
+from refusals import refused
 from slipstream import PorousFlow
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError, RunError
@@ -156,18 +157,16 @@ def test_a_flow_that_is_not_finite_ends_at_the_next_look(rock, monkeypatch):
 )
 def test_numbers_beyond_the_precision_are_refused_in_one_line(rock, options, told):
     for make in (permeability, PorousFlow):
-        with pytest.raises(InputError) as raised:
+        with refused():
             make(rock, device=DEVICE, **options)
-        assert "\n" not in str(raised.value)
     with pytest.raises(InputError, match=told):
         permeability(rock, device=DEVICE, **options)
 
 
 @pytest.mark.parametrize("image", [{}, {"sample": "sandstone"}, {"image": 1}, {"path": 3}, [1], 7])
 def test_images_of_foreign_kinds_are_refused_in_one_line(image):
-    with pytest.raises(InputError) as raised:
+    with refused():
         PorousFlow(image, comm=None, device=DEVICE)
-    assert "\n" not in str(raised.value)
 
 
 def test_the_small_image_is_what_its_script_makes(tmp_path, monkeypatch):

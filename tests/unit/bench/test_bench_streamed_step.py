@@ -6,6 +6,7 @@ import pytest
 
 from bench.__main__ import main
 from bench.dns import step_variants
+from refusals import status_of
 from slipstream.api.forecast import measured_rates
 from slipstream.fft import Streaming
 
@@ -17,9 +18,7 @@ def small_copies(monkeypatch):
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(["dns", "--device", "cpu", "--n", "12", *arguments])
-    return caught.value.code
+    return status_of("dns", "--device", "cpu", "--n", "12", *arguments, main=main)
 
 
 @pytest.mark.thorough

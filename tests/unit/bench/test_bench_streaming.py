@@ -7,6 +7,7 @@ import pytest
 from bench.__main__ import main
 from bench.fft import transform_variants
 from bench.harness import quietest, timers_of
+from refusals import status_of
 from slipstream.api.forecast import measured_rates
 from slipstream.engine.schedule import Timeline
 from slipstream.engine.schedule.committed_steps import Entry
@@ -20,9 +21,7 @@ def small_copies(monkeypatch):
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(["fft", "--residency", "host", "--device", "cpu", *arguments])
-    return caught.value.code
+    return status_of("fft", "--residency", "host", "--device", "cpu", *arguments, main=main)
 
 
 def test_timers_are_those_of_the_run_that_was_disturbed_least():

@@ -13,18 +13,17 @@ import pytest
 import xarray
 
 from fake_simulation import CASE, FakeSimulation
+from launched_runs import leave_launcher
+from refusals import status_of
 from slipstream import __main__, cli
 from slipstream.case import parse_case
 from slipstream.engine import stop_signals
 from slipstream.engine.errors import InputError
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-
 
 @pytest.fixture(autouse=True)
 def outside_any_launcher(monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
+    leave_launcher(monkeypatch)
 
 
 @pytest.fixture
@@ -52,9 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(list(arguments))
-    return caught.value.code
+    return status_of(*arguments)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import xarray
 
 from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstream, wait_until
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine.device import HostDevice
 from slipstream.files import open_checkpoint
 from slipstream.show.solver_texts import description
@@ -41,12 +41,11 @@ def no_allocation(monkeypatch):
 def fail(capsys, *settings, case="case.toml", arguments=()):
     """Run a case in this process; return its exit status and its line on standard error."""
     overrides = [argument for setting in settings for argument in ("--set", setting)]
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", case, "--device", "cpu", "--out", "out", *overrides, *arguments])
+    status = status_of("run", case, "--device", "cpu", "--out", "out", *overrides, *arguments)
     errors = capsys.readouterr().err
     assert errors.startswith("slipstream: error: ")
     assert errors.count("\n") == 1, errors
-    return caught.value.code, errors.removeprefix("slipstream: error: ").rstrip("\n")
+    return status, errors.removeprefix("slipstream: error: ").rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +150,7 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, 
 @pytest.mark.slow
 def test_restart_in_another_box_is_refused(folder, capsys):
     short = ("--set", "time.end=0.02")
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", "case.toml", "--device", "cpu", "--out", "first", *short])
-    assert not caught.value.code
+    assert not status_of("run", "case.toml", "--device", "cpu", "--out", "first", *short)
     capsys.readouterr()
     status, message = fail(capsys, "initial.restart=first", "grid.length=3.0")
     assert status == 2

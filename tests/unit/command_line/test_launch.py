@@ -9,17 +9,15 @@ import types
 import pytest
 
 from flows import PATIENCE, wait_until
+from launched_runs import leave_launcher
 from slipstream.engine import processes as mpi_launch
 from slipstream.engine.errors import InputError
 from slipstream.engine.stop_signals import SIGNALS, STATUS_FILE
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-
 
 @pytest.fixture(autouse=True)
 def outside_any_launcher(monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
+    leave_launcher(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import sympy
 
 from lowered_models import nu, parts, q, s, u
-from slipstream.engine.errors import InputError
+from refusals import refused
 from slipstream.equations import (
     Model,
     Scalar,
@@ -151,9 +151,8 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_is_told_where_it_is_made(name):
     mistake, message = MISTAKES[name]
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         mistake()
-    assert "\n" not in str(caught.value)
 
 
 # -- forces ----------------------------------------------------------------------------------

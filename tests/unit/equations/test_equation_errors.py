@@ -4,6 +4,7 @@ import pytest
 import sympy
 
 from lowered_models import q, s, u, v
+from refusals import refused
 from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
 from slipstream.equations import (
@@ -107,9 +108,8 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_is_told_where_it_is_made(name):
     mistake, message = MISTAKES[name]
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         mistake()
-    assert "\n" not in str(caught.value)
 
 
 OWN = """
@@ -161,10 +161,9 @@ def test_model_that_cannot_be_found_is_told(own, monkeypatch, name, message):
     monkeypatch.chdir(own.parent)
     own.with_name("broken.py").write_text("1 / 0\n")
     own.with_name("unreadable.py").write_text("def decay(:\n")
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message) as caught:
         models.find(name)
     assert str(caught.value).startswith("equation.model: ")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lattice_flows
-from lattice_flows import advance, save, start, state_of
+from flows import save
+from lattice_flows import advance, start, state_of
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
 from slipstream.lattice import Storage, make_sample, permeability

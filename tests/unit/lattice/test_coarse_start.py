@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import lattice_flows
-from lattice_flows import advance, save, start
+from flows import save
+from lattice_flows import advance, start
 from lattice_oracle import subdomain_of, tight_pores
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import RunError

@@ -8,6 +8,7 @@ import pytest
 
 from lattice_flows import CASE, SANDSTONE, make
 from launched_runs import SPECTRAL, enter, run
+from refusals import refused as refused_call
 from slipstream.case import parse_case
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError, RunError
@@ -210,9 +211,8 @@ def test_the_function_warns_if_the_steps_were_too_few():
     ],
 )
 def test_the_function_names_its_own_arguments(arguments, told):
-    with pytest.raises(InputError, match=f"^{told}") as caught:
+    with refused_call(f"^{told}") as caught:
         permeability(**{"image": np.ones((4, 5, 6), np.uint8), "device": "cpu", **arguments})
-    assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
 

@@ -8,10 +8,10 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import diagnostics
-from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, save, start, state, state_of
+from flows import diagnostics, save
+from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, start, state, state_of
 from launched_runs import enter, run
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine.decomposition import whole
 from slipstream.engine.device import HostDevice
 from slipstream.files.run_folder import read_run_record
@@ -125,9 +125,7 @@ def test_voxels_without_a_size_have_no_permeability_in_metres(folder, capsys, si
 def test_output_of_an_earlier_run_is_replaced(folder):
     assert run("output.vtk=true", "time.end=2") == 0
     (folder / "out" / "mine.png").touch()
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", "case.toml", "--out", "out", "--overwrite"])
-    assert caught.value.code == 0
+    assert status_of("run", "case.toml", "--out", "out", "--overwrite") == 0
     assert not (folder / "out" / "flow.vti").exists()
     assert (folder / "out" / "mine.png").exists()
 
@@ -373,9 +371,7 @@ def test_memory_is_known_before_it_is_allocated():
 
 @pytest.mark.slow
 def test_new_writes_a_case_of_the_family(folder, capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["new", "mine", "--solver", "lattice"])
-    assert caught.value.code == 0
+    assert status_of("new", "mine", "--solver", "lattice") == 0
     settings = ("image.shape=[16, 16, 16]", "image.radius=4", "time.end=2", "run.device=cpu")
     assert run(*settings, "output.pictures=false", case="mine.toml") == 0
     assert "aa, stream, raster, strips (not measured)" in " ".join(capsys.readouterr().out.split())

@@ -15,6 +15,7 @@ import pytest
 import xarray
 
 from lattice_oracle import random_pores
+from refusals import refused
 from slipstream.engine.errors import InputError
 from slipstream.lattice import (
     Permeability,
@@ -45,9 +46,8 @@ def sphere(size=8):
 
 
 def message(**arguments):
-    with pytest.raises(InputError) as caught:
+    with refused() as caught:
         permeability(**{"image": channel(), **PLAIN, **arguments})
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -353,10 +353,9 @@ def test_arguments_that_do_not_fit_are_refused_by_name(arguments, told):
     ],
 )
 def test_what_a_result_does_not_have_is_refused_by_name(ask, told):
-    with pytest.raises(InputError) as caught:
+    with refused() as caught:
         ask(permeability(channel(), **PLAIN))
     assert str(caught.value).startswith(told)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("storage", [Storage("two-lattice", encoding="wide"), {"order": "raster"}])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lattice_flows import advance, make, save, start
+from flows import save
+from lattice_flows import advance, make, start
 from slipstream.api.porous_flow import PorousFlow
 from slipstream.case import parse_case
 from slipstream.engine.device import HostDevice

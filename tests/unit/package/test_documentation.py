@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 from packaging.requirements import Requirement
 
 from bench import __main__ as bench
-from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
+from flows import REPOSITORY, diagnostics, environment, output_of, slipstream
 from page_code import (
     LANGUAGES,
     all_blocks,
@@ -27,10 +26,10 @@ from page_code import (
     noted_commands,
 )
 from quick_pictures import quick_pictures
+from refusals import status_of
 from slipstream import cli
 from slipstream.case import load_case
 from slipstream.engine.accepted import MODELS
-from slipstream.engine.processes import find_mpiexec
 from slipstream.lattice import make_sample
 
 DOCS = REPOSITORY / "docs"
@@ -138,9 +137,8 @@ def run(arguments):
         result = slipstream(*arguments, cwd=Path.cwd(), ranks=2)
         assert result.returncode == 0, result.stdout + result.stderr
         return
-    with pytest.raises(SystemExit) as exit:
-        cli.main(arguments)
-    assert not exit.value.code, arguments
+    status = status_of(*arguments)
+    assert not status, arguments
 
 
 def small_settings(case):
@@ -209,16 +207,8 @@ def test_python_blocks_run(document, folder):
         status, output = execute_forked(script, folder, variables)
         assert status == 0, output
         return
-    launcher = [find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
     warnings = "error" if document.name == "README.md" else "error::SyntaxWarning"
-    result = subprocess.run(
-        [*launcher, sys.executable, "-W", warnings, str(script)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    output_of("-W", warnings, script, ranks=ranks, cwd=None, OMP_NUM_THREADS="1")
 
 
 def test_commands_that_are_not_run_are_accepted():

@@ -14,7 +14,8 @@ import xarray
 from rich.console import Console
 
 import moments
-from slipstream import cli
+from flows import diagnostics
+from refusals import status_of
 from slipstream.api.opened_run import open_run
 from slipstream.case import load_case, parse_case
 from slipstream.engine.device import HostDevice
@@ -210,10 +211,7 @@ def test_times_of_output_are_those_of_the_whole_run(tmp_path):
     run("spectral", tmp_path, "time.max_steps=5", *PLAIN)
     settings = ("output.diagnostics_interval=0.2", "output.fields_interval=0.15")
     resume(tmp_path, *settings, "time.max_steps=100")
-    with (tmp_path / "diagnostics.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    steps = [int(row["step"]) for row in rows]
-    assert steps == [0, 1, 2, 3, 4, 5, 8, 12]
+    assert diagnostics(tmp_path)["step"].tolist() == [0, 1, 2, 3, 4, 5, 8, 12]
     times = xarray.open_zarr(tmp_path / "fields.zarr").time.values
     np.testing.assert_allclose(times, [0, 0.1, 0.2, 0.3, 0.45, 0.6])
 
@@ -243,9 +241,7 @@ def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
     assert widths == [12, 16, 16] and list(stored.last_snapshots) == [4, 5, 6]
     # The digest at which the points change is of the coarser grid.
     assert [one.deviates for one in verify_run(tmp_path, device="cpu")] == [None] * 2
-    with (tmp_path / "diagnostics.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    assert [int(row["step"]) for row in rows] == list(range(13))
+    assert diagnostics(tmp_path)["step"].tolist() == list(range(13))
     # Another run in the folder replaces it all.
     run("advection", tmp_path, "time.max_steps=1")
     assert not (tmp_path / "fields~2.zarr").exists()
@@ -297,10 +293,9 @@ def test_a_field_is_added_and_dropped(tmp_path):
     fields = xarray.open_zarr(tmp_path / "fields.zarr")
     assert np.isnan(fields.buoyancy.values[0]).all()
     assert np.isfinite(fields.velocity_x.values).all()
-    with (tmp_path / "diagnostics.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    assert [int(row["step"]) for row in rows] == list(range(8))
-    assert [row["buoyancy_energy"] == "nan" for row in rows] == [True] * 5 + [False] + [True] * 2
+    rows = diagnostics(tmp_path)
+    assert rows["step"].tolist() == list(range(8))
+    assert np.isnan(rows["buoyancy_energy"]).tolist() == [True] * 5 + [False] + [True] * 2
 
 
 def recording():
@@ -525,9 +520,7 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     (tmp_path / "case.toml").write_text(moments.CASES["advection"])
 
     def command(*arguments):
-        with pytest.raises(SystemExit) as exit_:
-            cli.main(list(arguments))
-        return exit_.value.code, capsys.readouterr()
+        return status_of(*arguments), capsys.readouterr()
 
     again = ("run", "case.toml", "--resume", "--device", "cpu", "--set", "time.max_steps=3")
     assert command(*again)[0] == 0

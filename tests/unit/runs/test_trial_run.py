@@ -9,7 +9,7 @@ from rich.console import Console
 
 import lattice_flows
 from flows import make_case
-from slipstream import cli
+from refusals import status_of
 from slipstream.case import make_case as case_of
 from slipstream.case import parse_case
 from slipstream.engine.device import open_device
@@ -296,9 +296,7 @@ def test_coarse_images_keep_what_is_mostly_pore():
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["run", *arguments])
-    return stopped.value.code
+    return status_of("run", *arguments)
 
 
 @pytest.mark.slow

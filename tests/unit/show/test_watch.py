@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from flows import make_case
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine import stop_signals
 from slipstream.engine.device import open_device
 from slipstream.engine.errors import InputError
@@ -300,10 +300,9 @@ def test_a_run_is_watched_as_it_is(tmp_path):
 def test_wrong_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "case.toml").write_text("")
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["watch", *arguments])
+    status = status_of("watch", *arguments)
     err = capsys.readouterr().err
-    assert (stopped.value.code, err.count("\n")) == (2, 1)
+    assert (status, err.count("\n")) == (2, 1)
     assert said in err
 
 
@@ -313,6 +312,4 @@ def test_who_leaves_by_ctrl_c_has_not_failed(folder, monkeypatch, capsys, number
         raise stop_signals.StopRequest(number)
 
     monkeypatch.setattr(run_status, "watch", leave)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["watch", str(folder)])
-    assert stopped.value.code == status
+    assert status_of("watch", str(folder)) == status

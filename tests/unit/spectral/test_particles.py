@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from flows import save
 from slipstream.api.forecast.noted_steps import note_spectral
 from slipstream.case import make_case, parse_case
 from slipstream.case.spectral_tables import ParticleSet
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
-from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
+from slipstream.files.checkpoint import open_checkpoint
 from slipstream.runs import make_simulation
 from slipstream.runs.output_writer import counts_until
 from slipstream.show import series_statistics as particle_statistics
@@ -395,14 +396,7 @@ def test_particles_go_on_where_the_grid_becomes_finer(device, tmp_path):
     ]
     coarse = advanced(prepared(device, sets), 0.2, 0.05)
     case = coarse.case
-    write_checkpoint(
-        tmp_path / "state",
-        coarse.checkpoint(),
-        None,
-        step=coarse.step,
-        time=coarse.time,
-        case=case.to_toml(),
-    )
+    save(coarse, tmp_path / "state")
     fine = make_simulation(parse_case(case.to_toml(), ["grid.points=32"]), None, device)
     fine.resumed = open_checkpoint(tmp_path / "state", None)
     fine.prepare()
