@@ -133,13 +133,13 @@ def use_own_folder():
     """
     if FOLDER in os.environ:
         return None
-    place = quick_folder() or tempfile.gettempdir()
-    for old in Path(place).glob("slipstream-tests-*"):
+    parent = quick_folder() or tempfile.gettempdir()
+    for old in Path(parent).glob("slipstream-tests-*"):
         with contextlib.suppress(OSError):
             if time.time() - old.stat().st_mtime > 3 * 86400:
                 shutil.rmtree(old)
-    own = None if several_ranks() else tempfile.mkdtemp(prefix="slipstream-tests-", dir=place)
-    os.environ[FOLDER] = os.environ["TMPDIR"] = own or place
+    own = None if several_ranks() else tempfile.mkdtemp(prefix="slipstream-tests-", dir=parent)
+    os.environ[FOLDER] = os.environ["TMPDIR"] = own or parent
     tempfile.tempdir = None
     return own
 

@@ -150,11 +150,11 @@ def test_parameters_of_any_model_are_changed_by_their_names(comm, device):
     attribute.frequency = 3.0
     assert sim.frequency == attribute.parameters["frequency"] == 3.0
     assert list(sim.parameters) == ["viscosity", "frequency"]
-    found = []
+    results = []
     for one in (sim, attribute, whole):
         one.step(2)
-        found.append(host(one.modes["buoyancy"][...]).tobytes())
-    assert found[0] == found[1] == found[2]
+        results.append(host(one.modes["buoyancy"][...]).tobytes())
+    assert results[0] == results[1] == results[2]
     assert sim.copy().frequency == 3.0
 
 
@@ -227,7 +227,7 @@ def test_ranks_that_set_other_values_all_fail(comm, device, ranks):
 
 def test_a_step_that_misses_what_is_to_come_is_refused(comm, device):
     sim = turbulence(comm, device)
-    found = []
+    results = []
 
     def slower(s):
         if s.steps == 2:
@@ -235,13 +235,13 @@ def test_a_step_that_misses_what_is_to_come_is_refused(comm, device):
                 try:
                     s.time_step = size
                 except InputError as error:
-                    found.append(str(error))
+                    results.append(str(error))
 
     sim.every(steps=1, call=slower)
     sim.every(0.04, lambda s: None)
     sim.run(until=0.08)
     assert (sim.steps, sim.time_step) == (5, 0.02)
-    assert [text.partition(":")[0] for text in found] == ["every", "until"] or len(found) == 2
+    assert [text.partition(":")[0] for text in results] == ["every", "until"] or len(results) == 2
 
 
 @pytest.mark.slow
@@ -335,11 +335,11 @@ def test_flow_through_pores_follows_its_fluid_and_drive(comm, device, shared_fol
         sim.checkpoint(shared_folder / name)
         setattr(sim, name, value)
         fresh = made(**{name: value, "restart": shared_folder / name})
-        for one in (sim, fresh):
-            one.step(20)
+        for simulation in (sim, fresh):
+            simulation.step(20)
         assert getattr(sim, name) == value
-        for one in ("velocity", "density"):
-            np.testing.assert_array_equal(sim.fields[one].gather(), fresh.fields[one].gather())
+        for name in ("velocity", "density"):
+            np.testing.assert_array_equal(sim.fields[name].gather(), fresh.fields[name].gather())
     sim = made(tolerance=0.1, interval=10)
     sim.run()
     steps = sim.steps

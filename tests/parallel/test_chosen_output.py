@@ -211,11 +211,11 @@ def test_averages_are_those_of_whole_fields(sim, shared_folder):
             found = group[f"velocity_mean_{axis}"][0]
             np.testing.assert_allclose(found, mean[component][index], atol=1e-14)
         for number, axis in enumerate("zyx"):
-            others = tuple(one for one in range(3) if one != number)
+            remaining_axes = tuple(one for one in range(3) if one != number)
             group = zarr.open_group(shared_folder / f"{axis}.zarr", mode="r")
-            line = mean[0].mean(axis=others)
+            line = mean[0].mean(axis=remaining_axes)
             np.testing.assert_allclose(group["velocity_mean_x"][0], line, atol=1e-14)
-            scatter = np.sqrt(square[0].mean(axis=others) - line**2)
+            scatter = np.sqrt(square[0].mean(axis=remaining_axes) - line**2)
             np.testing.assert_allclose(group["velocity_fluctuation_x"][0], scatter, atol=1e-12)
 
     on_first_rank(sim.comm, check)

@@ -230,13 +230,13 @@ def test_steps_of_the_lattice_send_what_is_noted_for_them(comm, sent, partition,
     periodic = [name not in case.image.walls for name in "zyx"]
     boxes, shape = flow.subdomain.boxes, flow.subdomain.shape
     links = crossing_links(read, boxes, shape, periodic, comm.rank)
-    place = RankPlace(comm.rank, comm.size, comm.size)
+    rank_place = RankPlace(comm.rank, comm.size, comm.size)
     device = NotingDevice("cpu")
     run = case.run
     share = Share(flow.sites.count, flow.subdomain.box.size, links, run.transport)
-    noted = note_lattice(share, place, flow.storage, device, run.schedule)
+    noted = note_lattice(share, rank_place, flow.storage, device, run.schedule)
     assert noted_messages(noted) == sent
     check_totals(noted, sent)
     # Each step reads and writes as much as is noted for it.
     populations = 2 * 19 * flow.storage.dtype.itemsize * flow.sites.stored
-    assert traffic_of(noted.nodes, place).host_bytes >= 2 * populations
+    assert traffic_of(noted.nodes, rank_place).host_bytes >= 2 * populations

@@ -116,12 +116,12 @@ def test_run_of_one_rank_is_gone_on_with_by_several(comm, device, tmp_path, stra
 
 
 def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
-    one, many = tmp_path / "one", shared_folder / "many"
-    for simulation, folder in ((make(device), one), (make(device, comm=comm), many)):
+    alone, many = tmp_path / "one", shared_folder / "many"
+    for simulation, folder in ((make(device), alone), (make(device, comm=comm), many)):
         run_case(simulation, folder, Console(quiet=True))
-    state = open_checkpoint(one).path.relative_to(one)
+    state = open_checkpoint(alone).path.relative_to(alone)
     for name in ("fields.zarr", state):
-        stored = [zarr.open_group(folder / name, mode="r") for folder in (one, many)]
+        stored = [zarr.open_group(folder / name, mode="r") for folder in (alone, many)]
         expected, found = (group["tracer"][...] for group in stored)
         assert found.tobytes() == expected.tobytes()
         assert np.isfinite(found).all()

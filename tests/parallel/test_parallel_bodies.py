@@ -48,11 +48,11 @@ def test_forces_do_not_depend_on_the_number_of_ranks(comm, device, precision, de
         comm, lambda: row_of(advance(made(None, device, *settings), STEPS, STEP))
     )
     divided = (*settings, f"run.decomposition={decomposition}")
-    found = row_of(advance(made(comm, device, *divided), STEPS, STEP))
+    actual = row_of(advance(made(comm, device, *divided), STEPS, STEP))
     tolerance = {"float64": 1e-10, "float32": 2e-4}[precision]
     scale = max(abs(value) for name, value in expected.items() if "_force_" in name)
-    assert list(found) == list(expected) and scale > 0.1
-    for name, value in found.items():
+    assert list(actual) == list(expected) and scale > 0.1
+    for name, value in actual.items():
         assert abs(value - expected[name]) <= tolerance * max(scale, abs(expected[name])), name
 
 

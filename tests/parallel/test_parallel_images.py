@@ -52,11 +52,11 @@ def write_raw(values, order="little", offset=0):
 def check(comm, source, boxes, mask):
     """Read the boxes of all ranks, and compare this one's."""
     box = boxes[rank_of(comm)]
-    found = source.read(box)
-    assert found.dtype == np.uint8
-    assert found.flags.c_contiguous
-    assert found.shape == box.shape
-    np.testing.assert_array_equal(found, mask[box.slices()])
+    actual = source.read(box)
+    assert actual.dtype == np.uint8
+    assert actual.flags.c_contiguous
+    assert actual.shape == box.shape
+    np.testing.assert_array_equal(actual, mask[box.slices()])
 
 
 @alike(examples=40)

@@ -80,19 +80,19 @@ def test_description_tells_how_even_the_shares_are(comm, device, ranks):
 
 
 def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
-    one, many = tmp_path / "one", shared_folder / "many"
+    alone, many = tmp_path / "one", shared_folder / "many"
     settings = ("time.end=20", "output.vtk=true", "output.fields_interval=10")
     for simulation, folder in (
-        (make(device, *settings), one),
+        (make(device, *settings), alone),
         (make(device, *settings, comm=comm), many),
     ):
         run_case(simulation, folder, Console(quiet=True))
-    stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (one, many)]
+    stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (alone, many)]
     assert sorted(stored[0].array_keys()) == sorted(stored[1].array_keys())
     for name, array in stored[0].arrays():
         assert stored[1][name][...].tobytes() == array[...].tobytes(), name
-    assert (many / "flow.vti").read_bytes() == (one / "flow.vti").read_bytes()
-    assert_same_bits(state(many), state(one))
+    assert (many / "flow.vti").read_bytes() == (alone / "flow.vti").read_bytes()
+    assert_same_bits(state(many), state(alone))
     assert open_checkpoint(many).step == 20
 
 

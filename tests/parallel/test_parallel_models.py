@@ -123,7 +123,7 @@ def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm,
         serial = advance(start(device, *model), 3)
         return modes_of(serial), serial.diagnostics(), serial.step_size()
 
-    expected, one, step_size = on_first_rank(comm, alone)
+    expected, row, step_size = on_first_rank(comm, alone)
     shared = advance(start(device, *model, "run.schedule=overlap", comm=comm), 3)
     ordered = advance(start(device, *model, "run.schedule=serial", comm=comm), 3)
     assert modes_of(shared).tobytes() == modes_of(ordered).tobytes()
@@ -134,11 +134,11 @@ def test_result_depends_neither_on_the_number_of_ranks_nor_on_the_schedule(comm,
     # Only the grouping of transforms differs, so errors are a few roundings per step.
     assert mine <= 1e-12 * np.abs(expected).max()
     many = shared.diagnostics()
-    assert many.keys() == one.keys()
-    for name in one:
+    assert many.keys() == row.keys()
+    for name in row:
         # The residual is the small difference of large terms.
         if not name.endswith("residual"):
-            assert many[name] == pytest.approx(one[name], rel=1e-11, abs=1e-12), name
+            assert many[name] == pytest.approx(row[name], rel=1e-11, abs=1e-12), name
     assert shared.step_size() == step_size
 
 

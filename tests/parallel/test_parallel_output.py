@@ -78,11 +78,11 @@ def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_fold
         for name, array in one.arrays():
             if name.endswith("residual"):
                 continue  # a small difference of large terms, too inexact to compare
-            expected, found = array[...], many[name][...]
-            assert found.dtype == expected.dtype
+            expected, actual = array[...], many[name][...]
+            assert actual.dtype == expected.dtype
             # Roundings of 5 steps; missing parts would be not-a-number.
             scale = max(np.abs(expected).max(), 1e-3)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale, err_msg=name)
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12 * scale, err_msg=name)
     np.testing.assert_array_equal(diagnostics(alone)["step"], diagnostics(together)["step"])
     assert (alone / "case.toml").read_text() == (together / "case.toml").read_text()
 

@@ -74,11 +74,11 @@ def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, case, divided)
     of_gpus = device.kind == "cpu" and divided == PENCILS
     simulation = made(comm, HostDevice(tiled=True) if of_gpus else device, *case, *divided)
     before = simulation.particles.whole("falling", "position", 0.0)
-    found = everything(advance(simulation, STEPS, STEP))
+    actual = everything(advance(simulation, STEPS, STEP))
     length = 2 * np.pi
-    assert (before[:, 2] - found["falling", "position"][:, 2]).min() > length / 4
+    assert (before[:, 2] - actual["falling", "position"][:, 2]).min() > length / 4
     tolerance = {"float64": 1e-11, "float32": 1e-4}[precision]
-    for key, values in found.items():
+    for key, values in actual.items():
         assert np.abs(values - expected[key]).max() <= tolerance * np.abs(expected[key]).max(), key
 
 
@@ -87,12 +87,12 @@ def test_schedules_and_transports_give_the_same_bits(comm, device):
         return everything(advance(made(comm, device, *settings), STEPS, STEP))
 
     transports = ("mpi", "auto") if comm is not None else ("auto",)
-    first, *others = [
+    first, *rest = [
         found(f"run.schedule={schedule}", f"run.transport={transport}")
         for schedule in ("serial", "overlap")
         for transport in transports
     ]
-    for other in others:
+    for other in rest:
         assert all((other[key] == first[key]).all() for key in first)
 
 

@@ -59,11 +59,11 @@ def test_budgets_are_met_to_the_order_of_time(comm, device):
 
 
 def test_scalars_do_not_act_on_the_flow(comm, device):
-    one, other = (stratified(comm, device, **options) for options in ({}, NONE))
-    for sim in (one, other):
+    first, other = (stratified(comm, device, **options) for options in ({}, NONE))
+    for sim in (first, other):
         sim.step(3)
     for name in ("velocity", "buoyancy"):
-        fields = (sim.fields[name].gather() for sim in (one, other))
+        fields = (sim.fields[name].gather() for sim in (first, other))
         np.testing.assert_allclose(*fields, rtol=0, atol=1e-14)
 
 

@@ -48,21 +48,21 @@ def test_forces_do_not_depend_on_ranks_or_memory(comm, device, ranks, alone, nam
     simulation = advance(start(device, *settings_of(name), comm=comm), 2)
     advance(simulation, 1, 0.02)
     expected, diagnostics = alone
-    found = modes_of(simulation)
+    actual = modes_of(simulation)
     # What follows from sums over all modes differs by roundings; in one process nothing does.
     if ranks == 1 and device.kind == "cpu" and name != "host update":
-        np.testing.assert_array_equal(found, own_part(simulation, expected))
-    np.testing.assert_allclose(found, own_part(simulation, expected), rtol=0, atol=1e-13)
+        np.testing.assert_array_equal(actual, own_part(simulation, expected))
+    np.testing.assert_allclose(actual, own_part(simulation, expected), rtol=0, atol=1e-13)
     now = simulation.diagnostics()
     assert now["injection"] == pytest.approx(diagnostics["injection"], rel=1e-10)
 
 
 def test_schedules_give_the_same_bits(comm, device):
-    one, other = (
+    first, other = (
         modes_of(advance(start(device, *settings_of(name), comm=comm), 2))
         for name in ("slab", "serial")
     )
-    assert one.tobytes() == other.tobytes()
+    assert first.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("name", ["slab", "pencil"])

@@ -92,12 +92,12 @@ def test_memory_that_is_none_is_refused(comm, device, memory):
 
 
 def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, monkeypatch):
-    taken = []
+    sizes = []
     empty, kind = type(device).empty, type(device)
 
     def noted(self, shape, dtype):
         array = empty(self, shape, dtype)
-        taken.append(array.nbytes if self is device else 0)
+        sizes.append(array.nbytes if self is device else 0)
         return array
 
     shape = (40, 36, 50)
@@ -121,9 +121,9 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
                     one.nbytes for pairs in exchanges.buffers for pair in pairs for one in pair
                 )
             if device.kind == "cuda" and fft.transport != "peer":
-                assert sum(taken) <= said
+                assert sum(sizes) <= said
             assert said <= 24 << 20
-            taken.clear()
+            sizes.clear()
             oracle = Oracle(shape, "float64")
             oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
 

@@ -102,17 +102,16 @@ def test_an_axis_of_one_point_is_the_plane_at_0(device):
 
 
 def test_coefficients_are_held_too(device, tmp_path):
-    own = own_models(
+    model = own_models(
         "from slipstream.equations import Model, Scalar, function, x\nimport sympy\n"
-        "def wavy(waves):\n"
-        "    a = Scalar('a')\n"
+        "def wavy(waves):\n    a = Scalar('a')\n"
         "    return Model({a: -function(sympy.sin, waves * x) * a})\n",
         tmp_path,
     )
     begin = formulas(a="1")
     with pytest.raises(InputError, match=r"^equation.model: .* has waves along x beyond the 10"):
-        start(device, POINTS, *own("wavy", "waves = 30"), *begin)
-    assert start(device, POINTS, *own("wavy", "waves = 10"), *begin).warnings() == []
+        start(device, POINTS, *model("wavy", "waves = 30"), *begin)
+    assert start(device, POINTS, *model("wavy", "waves = 10"), *begin).warnings() == []
 
 
 def test_files_say_what_is_left_out(device, tmp_path):

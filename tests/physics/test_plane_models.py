@@ -53,17 +53,17 @@ def test_flux_function_form_equals_the_form_of_vectors(device):
     plane = start(device, *given, "equation.model=mhd2d", *formulas(vorticity="cos(x)"))
     _take(plane, 0, vectors, "vorticity_z")
     _take(plane, 1, vectors, "vector_potential_z")
-    for one in (vectors, plane):
-        advance(one, 20)
+    for simulation in (vectors, plane):
+        advance(simulation, 20)
     assert _difference(plane, 0, vectors, "vorticity_z") <= 1e-13
     assert _difference(plane, 1, vectors, "vector_potential_z") <= 1e-13
-    own, others = plane.diagnostics(), vectors.diagnostics()
+    plane_row, vector_row = plane.diagnostics(), vectors.diagnostics()
     # Spectra are those of the vectors, not of the stored scalars.
     for name in ("velocity", "magnetic"):
-        spectra = [one.spectra()[f"{name}_spectrum"][1] for one in (plane, vectors)]
+        spectra = [simulation.spectra()[f"{name}_spectrum"][1] for simulation in (plane, vectors)]
         assert relative_error(*spectra) <= 1e-12
-    assert own["magnetic_energy"] == pytest.approx(others["magnetic_energy"], rel=1e-12)
-    assert own["cross_helicity"] == pytest.approx(
+    assert plane_row["magnetic_energy"] == pytest.approx(vector_row["magnetic_energy"], rel=1e-12)
+    assert plane_row["cross_helicity"] == pytest.approx(
         Evaluation(vectors.flow, "cross_helicity").reduce("mean"), rel=1e-10
     )
 
@@ -125,15 +125,15 @@ def test_dipole_of_lamb_travels_at_its_speed(device):
     own, expected = (simulation.device.to_host(one) for one in (simulation.flow.state, target))
     assert np.abs(own - expected).max() <= 1e-13 * np.abs(expected).max()
 
-    def place():
+    def position():
         w = values(simulation)["vorticity"] ** 2
         return np.angle((w * np.exp(1j * x)).sum())
 
-    before, time, steps = place(), 0.6, 120
+    before, time, steps = position(), 0.6, 120
     advance(simulation, steps, time / steps)
     # Its images, dipoles of the impulse 2 pi a^2 U, drive it back by half of that over L^2.
     images = -math.pi * radius**2 * speed / (2 * math.pi) ** 2
-    assert abs(place() - before) == pytest.approx((speed + images) * time, rel=2e-3)
+    assert abs(position() - before) == pytest.approx((speed + images) * time, rel=2e-3)
 
 
 HYPOVISCOUS = "viscosity = 0, hypoviscosity = 3, hypoviscosity_power = 2, drag = 0.1"

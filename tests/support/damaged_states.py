@@ -439,7 +439,7 @@ def outcome(run, name):
 
 def main():
     """Do all kinds of damage to all families; return 1 if anything but the state before results."""
-    found = Counter()
+    outcomes = Counter()
     for family in CASES:
         with tempfile.TemporaryDirectory() as folder:
             run = Run(family, Path(folder))
@@ -447,11 +447,11 @@ def main():
                 signal.alarm(400)  # ends anything that hangs
                 result = outcome(run, name)
                 signal.alarm(0)
-                found[result] += 1
+                outcomes[result] += 1
                 if result != "the state before":
                     print(f"{family}, {name}: {result}")
-    print(f"{len(DAMAGES)} kinds of damage x {len(CASES)} families: {dict(found)}")
-    return int(set(found) != {"the state before"})
+    print(f"{len(DAMAGES)} kinds of damage x {len(CASES)} families: {dict(outcomes)}")
+    return int(set(outcomes) != {"the state before"})
 
 
 if __name__ == "__main__":

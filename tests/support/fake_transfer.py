@@ -26,11 +26,11 @@ def compute(graph, operation, label, device=None, **options):
     graph.add(operation, label=label, category="compute", device=device, **options)
 
 
-def meet(mine, other):
+def meet(own_event, other):
     """Return an operation that ends only after the other one has begun."""
 
     def operation(stream):
-        mine.set()
+        own_event.set()
         assert other.wait(PATIENCE)
 
     return operation

@@ -204,16 +204,16 @@ def run_to(
     the end the digest of the state, and how many moments there were.
     """
     comm = mpi_launch.world_comm()
-    mine = 0 if comm is None else comm.rank
+    this_rank = 0 if comm is None else comm.rank
     settings = [] if restart is None else [f"initial.restart={restart}"]
     text = CASES[family].replace(*OTHERS[family]) if other else CASES[family]
     case = parse_case(text, settings)
-    told = {"step": 0, "state": None}
-    file = os.open(f"{report}.{mine}", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
+    report_row = {"step": 0, "state": None}
+    file = os.open(f"{report}.{this_rank}", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
 
     def tell(**news):
-        told.update(news)
-        os.pwrite(file, json.dumps(told).ljust(400).encode(), 0)
+        report_row.update(news)
+        os.pwrite(file, json.dumps(report_row).ljust(400).encode(), 0)
 
     write = output_writer.write_checkpoint
 
@@ -222,7 +222,7 @@ def run_to(
         tell(state=options["step"])
         return path
 
-    moments = Moments(last if mine == rank else 0, act or kill)
+    moments = Moments(last if this_rank == rank else 0, act or kill)
     moments.watch()
     advance, made = Simulation.advance, []
 
@@ -265,15 +265,15 @@ def differs(folder, other):
     return ""
 
 
-def what_is_left(folder, place, told, power_cut=False):
+def what_is_left(folder, scratch, report, power_cut=False):
     """Return the faults of a run's remains, and the step of its last state, if any."""
-    note = place / "left"
+    note = scratch / "left"
     if forked(lambda: note.write_text(str(check_left(folder, power_cut)))):
         return "something cannot be read", None
     left = note.read_text()
     state = None if left == "None" else int(left)
-    if told.get("state") is not None and (state is None or state < told["state"]):
-        return f"the state of step {told['state']} is lost", state
+    if report.get("state") is not None and (state is None or state < report["state"]):
+        return f"the state of step {report['state']} is lost", state
     return "", state
 
 

@@ -15,11 +15,11 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def test_unknown_strategy_names_all_that_fit():
-    told = refusal(Advection, (4, 4, 4), strategy="fastest")
-    assert told == f"strategy 'fastest' is unknown; accepted: {', '.join(STRATEGIES)}"
+    message = refusal(Advection, (4, 4, 4), strategy="fastest")
+    assert message == f"strategy 'fastest' is unknown; accepted: {', '.join(STRATEGIES)}"
     several = [name for name in STRATEGIES if name not in ("single", "gpu")]
-    told = refusal(checked_strategy, "fastest", 2)
-    assert told == f"strategy 'fastest' is unknown; accepted: {', '.join(several)}"
+    message = refusal(checked_strategy, "fastest", 2)
+    assert message == f"strategy 'fastest' is unknown; accepted: {', '.join(several)}"
 
 
 @pytest.mark.parametrize("name", ["single", "gpu"])
@@ -48,12 +48,12 @@ def test_a_shell_has_no_negative_thickness():
 
 @pytest.mark.parametrize("grid", [(1, 2, 1), (1, 1), (1, 1, 1, 1), (-1, -1, 1), (0, 1, 1)])
 def test_grids_that_are_not_of_all_ranks_are_refused(grid):
-    told = refusal(Advection, (4, 4, 4), grid=grid)
-    assert told == (
+    message = refusal(Advection, (4, 4, 4), grid=grid)
+    assert message == (
         f"grid is {grid}; accepted: three positive numbers whose product is the number of ranks, 1"
     )
-    told = refusal(checked_grid, (1, 1, 1), 2, (4, 4, 4))
-    assert told.endswith("the number of ranks, 2")
+    message = refusal(checked_grid, (1, 1, 1), 2, (4, 4, 4))
+    assert message.endswith("the number of ranks, 2")
 
 
 @pytest.mark.parametrize(

@@ -231,12 +231,12 @@ TILES_OF_OTHER_SIZES = [
 @pytest.mark.parametrize("tile", TILES_OF_OTHER_SIZES, ids=str)
 @pytest.mark.parametrize("halo", [(0, 0, 0), (1, 1, 1), (1, 0, 1)])
 def test_tiles_of_any_size_give_the_same_bits(device, device_kind, tile, halo):
-    one = device if device_kind == "cuda" else TILES
+    tested = device if device_kind == "cuda" else TILES
     layout = PaddedBox(Box((0, 0, 0), (7, 13, 67)), halo, 16)
     for dtype in ("float32", "float64"):
         world = random_world(layout, dtype)
         results = [
-            advanced(one, layout, [layout.box], world, COURANTS[1], 1, size).tobytes()
+            advanced(tested, layout, [layout.box], world, COURANTS[1], 1, size).tobytes()
             for size in (tile, TileSize())
         ]
         assert results[0] == results[1]
@@ -246,13 +246,13 @@ def test_tiles_of_any_size_give_the_same_bits(device, device_kind, tile, halo):
 @pytest.mark.parametrize("courant", COURANTS)
 def test_an_impulse_spreads_by_the_27_coefficients(devices, name, courant):
     layout = PaddedBox(Box((0, 0, 0), (4, 5, 19)), (0, 0, 0), 16)
-    for place in ((0, 0, 0), (3, 4, 18), (2, 0, 9)):
+    for point in ((0, 0, 0), (3, 4, 18), (2, 0, 9)):
         world = np.zeros(layout.box.shape)
-        world[place] = 1
+        world[point] = 1
         result = advanced(devices[name], layout, [layout.box], world, courant)
         expected = np.zeros(layout.box.shape)
         for offset, coefficient in coefficients(courant).items():
-            expected[tuple((np.array(place) - offset) % layout.box.shape)] = coefficient
+            expected[tuple((np.array(point) - offset) % layout.box.shape)] = coefficient
         # A product of three, two of whose factors have been rounded a few times.
         np.testing.assert_allclose(result, expected, rtol=0, atol=4 * np.finfo(float).eps)
 

@@ -107,25 +107,25 @@ def test_steps_that_share_a_pass_show_in_no_output(folder):
     assert run(*settings, several, "time.max_steps=7", out="first") == 0
     assert run(*settings, several, "initial.restart=first", out="second") == 0
     assert state("several").tobytes() == state("second").tobytes() == state("one").tobytes()
-    one, other = (diagnostics(folder / name) for name in ("one", "several"))
-    for name, values in one.items():
+    plain, other = (diagnostics(folder / name) for name in ("one", "several"))
+    for name, values in plain.items():
         np.testing.assert_array_equal(other[name], values)
-    one, other = (xarray.open_zarr(folder / name / "fields.zarr") for name in ("one", "several"))
-    np.testing.assert_array_equal(other.tracer, one.tracer)
+    plain, other = (xarray.open_zarr(folder / name / "fields.zarr") for name in ("one", "several"))
+    np.testing.assert_array_equal(other.tracer, plain.tracer)
 
 
 def test_function_between_steps_may_read_on_one_rank_alone():
     """Steps that wait for a pass to be filled are taken before: all ranks must take them."""
     tracer = Advection(points=16, run={"steps_per_pass": 2})
-    taken = []
+    readings = []
 
     @tracer.every(steps=3)
     def note(_):
-        taken.append((tracer.solver.step, tracer.solver.solver.due))
+        readings.append((tracer.solver.step, tracer.solver.solver.due))
 
     tracer.run(steps=7)
     assert (tracer.solver.step, tracer.solver.solver.due) == (7, 0)
-    assert taken == [(step, 0) for step in (0, 3, 6)]
+    assert readings == [(step, 0) for step in (0, 3, 6)]
 
 
 @pytest.mark.slow

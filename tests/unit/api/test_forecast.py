@@ -282,11 +282,11 @@ def test_many_ranks_are_planned_at_once():
 )
 def test_no_other_decomposition_is_expected_to_take_much_less(nodes, divided):
     case, machine = case_of(1024), load_machine("h200-nvl8-ib")
-    (one,) = forecast(case, machine, [nodes])
-    assert one.counts.division == divided
+    (prediction,) = forecast(case, machine, [nodes])
+    assert prediction.counts.division == divided
     for run in ({"decomposition": "slab"}, {"decomposition": "pencil", "grid": [nodes, 8]}):
         (other,) = forecast(case_of(1024, **run), machine, [nodes])
-        assert other.time is None or one.time.total < 1.25 * other.time.total
+        assert other.time is None or prediction.time.total < 1.25 * other.time.total
 
 
 # Of Ravikumar et al. (2021), whose grids fill the memory of Summit's nodes.
@@ -296,7 +296,7 @@ def test_no_other_decomposition_is_expected_to_take_much_less(nodes, divided):
 )
 def test_what_filled_summit_fits_there(points, nodes, seconds):
     """A plane of all fields is more than a GPU has: tiles have less."""
-    machine, found = load_machine("summit"), {}
+    machine, results = load_machine("summit"), {}
     for grid in (None, [6, nodes]):
         run = {"grid": grid, "decomposition": "pencil"} if grid else {"decomposition": "slab"}
         case = case_of(points, residency="host", **run)
@@ -310,8 +310,8 @@ def test_what_filled_summit_fits_there(points, nodes, seconds):
         (one,) = forecast(case, machine, [nodes])
         assert one.ranks == 6 * nodes and one.time is not None, one.obstacle
         assert one.counts.fields_bytes < machine.node.memory_gib * 2**30 / 6
-        found[grid is None] = one
-    slabs, pencils = found[True], found[False]
+        results[grid is None] = one
+    slabs, pencils = results[True], results[False]
     assert max(pencils.time.total, slabs.time.total) < 1.5 * seconds
     # Few but large messages between nodes win, as in the paper: those of pencils, unless their
     # blocks are so large (1 MiB) that fields travel one by one in chunks.
@@ -367,15 +367,15 @@ def test_the_command_prints_records_and_draws(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("option", "name", "told"),
+    ("option", "name", "message"),
     [("--plot", "f.xyz", ".png, .pdf, .svg"), ("--json", "none/f.json", "no folder")],
 )
 def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
-    tmp_path, capsys, monkeypatch, option, name, told
+    tmp_path, capsys, monkeypatch, option, name, message
 ):
     monkeypatch.setattr("slipstream.api.forecast.project_command.forecast", None)
     assert status_of("project", "taylor-green", option, str(tmp_path / name)) == 2
-    assert told in capsys.readouterr().err.replace("\n", "")
+    assert message in capsys.readouterr().err.replace("\n", "")
 
 
 @pytest.mark.slow

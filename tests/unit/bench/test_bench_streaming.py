@@ -24,6 +24,13 @@ def command(*arguments):
     return status_of("fft", "--residency", "host", "--device", "cpu", *arguments, main=main)
 
 
+def result_of(folder, *arguments):
+    """Return the result in the record of a command that ends well."""
+    record = folder / "record.json"
+    assert command(*arguments, "--json", str(record)) == 0
+    return json.loads(record.read_text())["result"]
+
+
 def test_timers_are_those_of_the_run_that_was_disturbed_least():
     """Also where each run adds to the timeline of the step."""
     line, ends = Timeline(), iter((5.0, 3.0, 4.0))
@@ -48,23 +55,10 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
     ],
 )
 def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options):
-    record, picture = tmp_path / "record.json", tmp_path / "timelines.png"
-    code = command(
-        "--n",
-        "12,10,9",
-        "--repetitions",
-        "2",
-        "--memory",
-        "1 MiB",
-        *options,
-        "--json",
-        str(record),
-        "--timelines",
-        str(picture),
-    )
-    assert code == 0
+    picture = tmp_path / "timelines.png"
+    small = ("--n", "12,10,9", "--repetitions", "2", "--memory", "1 MiB")
+    result = result_of(tmp_path, *small, *options, "--timelines", str(picture))
     assert picture.stat().st_size > 0
-    result = json.loads(record.read_text())["result"]
     asked, synchronous = result["rows"]
     epsilon = 1e-6 if "complex64" in options else 1e-14
     for row in (asked, synchronous):
@@ -94,10 +88,8 @@ def test_sweep_has_all_ways_to_stream():
 def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatch):
     """Also if memory does not allow the defaults."""
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
-    record = tmp_path / "record.json"
     options = ("--n", "48", "--memory", "122000", "--tune", "quick", "--repetitions", "1")
-    assert command(*options, "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options)
     tuned, synchronous = result["rows"]
     assert tuned["streaming"] == synchronous["streaming"]
     assert (synchronous["schedule"], result["tune"]) == ("serial", "quick")
@@ -105,10 +97,8 @@ def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatc
 
 @pytest.mark.thorough
 def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
-    record = tmp_path / "record.json"
     options = ("--n", "16", "--sweep", "--memory", "12 KiB", "--repetitions", "1")
-    assert command(*options, "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options)
     assert "is too little" in result["left out"]["16 streams"]
     assert "16 streams" not in [row["name"] for row in result["rows"]]
 

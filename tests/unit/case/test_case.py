@@ -271,14 +271,14 @@ def test_template_loads_and_mentions_every_key(tmp_path, solver):
     text = path.read_text()
     for table in set(type(case).model_fields) - {"solver", "title"}:
         section = text.partition(f"[{table}]")[2].partition("\n[")[0]
-        own = getattr(case, table)
+        model = getattr(case, table)
         kinds = {
             "forcing": Forcing,
             "particles": ParticleSet,
             "scalars": PassiveScalar,
             "bodies": Body,
         }
-        for key in kinds.get(table, type(own)).model_fields:
+        for key in kinds.get(table, type(model)).model_fields:
             assert f"{key} = " in section, key
     if solver == "spectral":
         assert all(key in text for key in SpectralStreaming.model_fields)

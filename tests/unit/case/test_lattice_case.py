@@ -108,11 +108,11 @@ def test_all_that_a_file_does_not_need_is_named_at_once():
             "folder of TIFF slices tells its own shape; accepted with it: pore, pore_below, "
             "pore_above"
         )
-    told = failure(text=MINIMAL.replace("[time]", 'path = "rock.h5"\n[time]'))
-    assert "both given; for the image, remove 'sample', 'shape' and 'radius'" in told
-    told = failure("image.dtype=uint8", "image.path=a.h5", text=FILE)
-    assert "'shape' and 'dtype' do not belong to path = 'a.h5'" in told
-    assert told.endswith("accepted with it: pore, pore_below, pore_above, dataset")
+    message = failure(text=MINIMAL.replace("[time]", 'path = "rock.h5"\n[time]'))
+    assert "both given; for the image, remove 'sample', 'shape' and 'radius'" in message
+    message = failure("image.dtype=uint8", "image.path=a.h5", text=FILE)
+    assert "'shape' and 'dtype' do not belong to path = 'a.h5'" in message
+    assert message.endswith("accepted with it: pore, pore_below, pore_above, dataset")
 
 
 def test_formats_and_their_keys_are_those_of_the_reader():

@@ -290,9 +290,7 @@ def test_explain_tells_of_a_model_without_a_case(folder, capsys):
     for name in ("viscosity (number)", "mean_field (number, 0.0)", "T7"):
         assert name in " ".join(text.split())
     (folder / "own.py").write_text(
-        "from slipstream.equations import *\n"
-        "def reaction(rate):\n"
-        "    a = Scalar('a')\n"
+        "from slipstream.equations import *\ndef reaction(rate):\n    a = Scalar('a')\n"
         "    return Model({a: laplacian(a) - rate * a**2})\n"
     )
     assert command("explain", "--model", "own.py:reaction") == 0

@@ -135,12 +135,12 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, 
     )
     status, message = fail(capsys, *settings, case=case)
     assert status == 1
-    found = re.search(r"became (nan|inf) at step (\d+), t = (\S+): the flow has blown up", message)
-    assert found, message
-    assert float(found[3]) == pytest.approx(10 * int(found[2]))
+    actual = re.search(r"became (nan|inf) at step (\d+), t = (\S+): the flow has blown up", message)
+    assert actual, message
+    assert float(actual[3]) == pytest.approx(10 * int(actual[2]))
     rows = diagnostics("out")
     assert rows["step"].tolist() == list(range(len(rows["step"])))
-    assert 1 <= len(rows["step"]) <= int(found[2])
+    assert 1 <= len(rows["step"]) <= int(actual[2])
     assert np.isfinite(rows["energy"]).all()
     assert xarray.open_zarr("out/diagnostics.zarr")["energy"].size == len(rows["step"])
     assert xarray.open_zarr("out/spectra.zarr").sizes["time"] >= 1
@@ -199,11 +199,11 @@ def test_signal_ends_a_run_in_order(folder, number):
     finally:
         process.kill()
     assert process.returncode == 75, output + errors
-    found = re.fullmatch(r"slipstream: interrupted at step (\d+), t = (\S+);.*\n", errors)
-    assert found, errors
+    actual = re.fullmatch(r"slipstream: interrupted at step (\d+), t = (\S+);.*\n", errors)
+    assert actual, errors
     assert "slipstream resume out\n" in errors
     checkpoint = open_checkpoint("out")
-    assert checkpoint.step == int(found[1])
+    assert checkpoint.step == int(actual[1])
     assert diagnostics("out")["step"][-1] == checkpoint.step
     assert "velocity_x" in xarray.open_zarr("out/fields.zarr")
 

@@ -136,8 +136,7 @@ MISTAKES = {
     "function of both": (lambda: lower(Model({s: sin(x + s)})), r"term sin\(x \+ scalar\)"),
     "complex": (
         lambda: Model({s: A * s, A: A}),
-        r"equation of scalar: A \* scalar is a complex "
-        "scalar; expected a real scalar",
+        r"equation of scalar: A \* scalar is a complex scalar; expected a real scalar",
     ),
     "complex mean": (lambda: Model({A: A}, means={"m": A}), "mean m: A is a complex scalar"),
     "mean of time": (lambda: lower(Model({s: -s}, means={"m": s + t})), "mean m: term t: expected"),

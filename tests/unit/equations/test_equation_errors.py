@@ -30,20 +30,17 @@ from slipstream.equations.fourier_forms import WAVENUMBERS
 MISTAKES = {
     "sum of kinds": (
         lambda: u + s,
-        r"velocity \+ scalar: a vector and a scalar cannot be added; "
-        "expected a vector",
+        r"velocity \+ scalar: a vector and a scalar cannot be added; expected a vector",
     ),
     "number and vector": (lambda: u + 1, "cannot be added; expected a vector"),
     "product of vectors": (lambda: u * v, r"velocity \* moving: .*expected dot, cross or outer"),
     "divergence": (
         lambda: div(s),
-        r"div\(scalar\): scalar is a scalar; expected a vector or a "
-        "tensor",
+        r"div\(scalar\): scalar is a scalar; expected a vector or a tensor",
     ),
     "gradient": (
         lambda: grad(grad(u)),
-        r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; "
-        "expected a scalar or a vector",
+        r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; expected a scalar or a vector",
     ),
     "curl": (lambda: curl(s), r"curl\(scalar\): scalar is a scalar; expected a vector"),
     "inner": (lambda: dot(s, u), r"dot\(scalar, velocity\): scalar is a scalar; expected a vector"),
@@ -74,8 +71,7 @@ MISTAKES = {
     "unknown field": (
         lambda: Model({s: s * q}),
         r"equation of scalar: scalar \* other has field "
-        "'other', which has no equation; expected one of "
-        "scalar",
+        "'other', which has no equation; expected one of scalar",
     ),
     "no equation": (lambda: Model({}), "at least one equation"),
     "two equations": (lambda: Model({Scalar("a"): s, Scalar("a"): s}), "'a' has two equations"),

@@ -42,13 +42,13 @@ def run(simulation, folder, *settings, console=QUIET):
 @pytest.fixture
 def calls(monkeypatch):
     """Requests to the system, in order: a name and the path that it concerns."""
-    found = []
+    results = []
 
     def watch(name, path_of):
         call = getattr(os, name)
 
         def watched(*arguments, **options):
-            found.append((name, *path_of(*arguments, **options)))
+            results.append((name, *path_of(*arguments, **options)))
             return call(*arguments, **options)
 
         monkeypatch.setattr(os, name, watched)
@@ -65,7 +65,7 @@ def calls(monkeypatch):
     for name in ("unlink", "rmdir"):
         watch(name, within)
     watch("mkdir", lambda path, *_: (named(path),))
-    return found
+    return results
 
 
 def test_all_is_on_the_device_before_it_bears_its_name(calls, tmp_path):

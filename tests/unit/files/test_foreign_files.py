@@ -105,12 +105,15 @@ def test_model_of_a_folder_is_not_imported(device, marker, tmp_path, state):
     restart = f"initial={{ restart = '{tmp_path}' }}"
     with pytest.raises(InputError, match=r"model '.*theirs.py:flow', this case of 'hd'; .* names"):
         start(device, restart)
-    own = own_models(MODEL.format(marker=str(marker) + "-of-mine"), tmp_path)("flow")
+    model_of_test = own_models(MODEL.format(marker=str(marker) + "-of-mine"), tmp_path)("flow")
     with pytest.raises(
         InputError, match="is imported only if equation.model of this case names it"
     ):
         start(
-            device, restart, "equation.viscosity=0.01", own[0].replace(" }", ", viscosity=0.01 }")
+            device,
+            restart,
+            "equation.viscosity=0.01",
+            model_of_test[0].replace(" }", ", viscosity=0.01 }"),
         )
 
 
@@ -333,11 +336,11 @@ def bombs():
         tifffile.imwrite(path, SECRET, photometric="minisblack", compression="zlib")
         with tifffile.TiffFile(path) as file:
             tag = file.pages.first.tags["StripByteCounts"]
-            place, counts = tag.valueoffset, file.pages.first.tags["StripOffsets"].valueoffset
+            offset, counts = tag.valueoffset, file.pages.first.tags["StripOffsets"].valueoffset
         content = bytearray(path.read_bytes())
         packed = zlib.compress(noise + bytes(HUGE))
         size = tag.dtype.name == "LONG"
-        content[place : place + 4] = len(packed).to_bytes(4, "little")
+        content[offset : offset + 4] = len(packed).to_bytes(4, "little")
         content[counts : counts + 4] = len(content).to_bytes(4, "little")
         assert size or tag.dtype.name == "SHORT"
         path.write_bytes(bytes(content) + packed)

@@ -44,11 +44,11 @@ def grey(dtype="uint8", shape=SHAPE, seed=0):
 def assert_boxes(image, mask, boxes=BOXES):
     assert image.shape == mask.shape
     for box in boxes:
-        found = image.read(box)
-        assert found.dtype == np.uint8
-        assert found.flags.c_contiguous
-        assert found.shape == box.shape
-        np.testing.assert_array_equal(found, mask[box.slices()])
+        actual = image.read(box)
+        assert actual.dtype == np.uint8
+        assert actual.flags.c_contiguous
+        assert actual.shape == box.shape
+        np.testing.assert_array_equal(actual, mask[box.slices()])
 
 
 def write_h5(path, values, name="entry/data", **options):
@@ -421,7 +421,7 @@ def test_thresholds_that_are_none_are_refused(options, told):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ([0, 1], None),
         ([0, 255], None),
@@ -432,16 +432,16 @@ def test_thresholds_that_are_none_are_refused(options, told):
         ([-1, 1], "voxels of -1 and of 1, not only of 0"),
     ],
 )
-def test_images_of_several_values_need_to_be_told_which_are_pore(values, told):
+def test_images_of_several_values_need_to_be_told_which_are_pore(values, message):
     image = np.resize(np.array(values), (5, 6, 7))
     plain, segmented = open_image(image), open_image(image, pore=1)
     for one in (plain, segmented):
         one.read(whole(image.shape))
     segmented.check_values()
-    if told is None:
+    if message is None:
         plain.check_values()
     else:
-        with pytest.raises(InputError, match=f"image.path: the array has {told}.*pore_below or"):
+        with pytest.raises(InputError, match=f"image.path: the array has {message}.*pore_below or"):
             plain.check_values()
 
 

@@ -295,19 +295,19 @@ def test_input_in_the_output_folder_is_not_lost(
     tmp_path, monkeypatch, earlier, key, where, may, through
 ):
     monkeypatch.chdir(tmp_path)
-    place = tmp_path / where
+    path = tmp_path / where
     if through == "relative":
-        place = output_folder.Path(where)
+        path = output_folder.Path(where)
     elif through == "link":
         link = tmp_path.parent / f"{tmp_path.name}-link"
         link.symlink_to(tmp_path / where)
-        place = link
+        path = link
     before = contents(tmp_path)
     if may:
-        assert check_folder(".", True, {key: place}) == output_folder.Path(".")
+        assert check_folder(".", True, {key: path}) == output_folder.Path(".")
     else:
         with pytest.raises(InputError, match=key):
-            check_folder(".", True, {key: place})
+            check_folder(".", True, {key: path})
     assert contents(tmp_path) == before
 
 

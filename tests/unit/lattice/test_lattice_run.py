@@ -258,14 +258,18 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
 @pytest.mark.slow
 def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert run("time.max_steps=4", out="first") == 0
-    told = capsys.readouterr().out
-    assert "not converged: continue with slipstream resume first --set time.max_steps=8\n" in told
-    assert re.search(r"distance from steady +unknown +not converged", told)
-    assert "continues" not in told
+    printed = capsys.readouterr().out
+    assert (
+        "not converged: continue with slipstream resume first --set time.max_steps=8\n" in printed
+    )
+    assert re.search(r"distance from steady +unknown +not converged", printed)
+    assert "continues" not in printed
     assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0
-    told = capsys.readouterr().out
-    assert "\nresuming first from t = 4\n" in told
-    assert re.search(r"not converged, .* from steady.*: run again with --set time.end=\d+\n", told)
+    printed = capsys.readouterr().out
+    assert "\nresuming first from t = 4\n" in printed
+    assert re.search(
+        r"not converged, .* from steady.*: run again with --set time.end=\d+\n", printed
+    )
     assert run("convergence.tolerance=0", "time.end=2", out="third") == 0
     assert not re.search("not converged[:,]", capsys.readouterr().out)
 

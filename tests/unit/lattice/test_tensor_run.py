@@ -61,15 +61,15 @@ def test_cases_give_the_tensor_that_python_does(device, whole, drive):
     assert simulation.finished.startswith("converged")
     assert simulation.step == result.steps
     np.testing.assert_array_equal(simulation.tensor() * 4e-12, result.tensor)
-    found, rows = simulation.diagnostics(), result_texts(simulation, 1.0, 2)
+    actual, rows = simulation.diagnostics(), result_texts(simulation, 1.0, 2)
     for row, line in zip("xyz", result.tensor, strict=True):
         for column, expected in zip("xyz", line, strict=True):
-            assert found[f"permeability_{row}{column}"] == pytest.approx(expected, rel=1e-14)
+            assert actual[f"permeability_{row}{column}"] == pytest.approx(expected, rel=1e-14)
         assert rows[f"tensor, {row}"][1] == "mD"
     assert rows["permeability"][0] == f"{result.k_millidarcy:.5g} mD"
     assert rows["tortuosity"][0] == f"{result.flows['z'].tortuosity:.4g}"
     assert "not converged" not in rows["distance from steady"][1]
-    assert found.keys() <= simulation.labels().keys()
+    assert actual.keys() <= simulation.labels().keys()
 
 
 def test_each_axis_has_a_curve_of_its_own(device, whole):

@@ -232,9 +232,9 @@ def test_other_commands_have_what_they_name(noted):
     """Targets of make, extras and requirements that pip is given, programs that Python runs."""
     makefile = (REPOSITORY / "Makefile").read_text()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    for program, *words in (one for document in with_bash() for one in noted(document)):
+    for program, *words in (command for document in with_bash() for command in noted(document)):
         if program == "make":
-            assert all(re.search(rf"^{one}:", makefile, re.M) for one in words), words
+            assert all(re.search(rf"^{word}:", makefile, re.M) for word in words), words
         elif program == "python" and words[:2] == ["-m", "bench"]:
             check_accepted(bench.app, words[2:])
         elif program == "python":
@@ -242,12 +242,12 @@ def test_other_commands_have_what_they_name(noted):
             assert (REPOSITORY / words[0]).exists() or f"`{words[0]}`" in pages, words
         elif program == "pip":
             assert words[0] == "install"
-            for one in words[1:]:
-                extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", one)
+            for word in words[1:]:
+                extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", word)
                 if extras and extras[1]:
                     assert set(extras[1].split(",")) <= project["optional-dependencies"].keys()
-                elif not extras and not one.startswith("-"):
-                    Requirement(one)
+                elif not extras and not word.startswith("-"):
+                    Requirement(word)
 
 
 @pytest.mark.thorough

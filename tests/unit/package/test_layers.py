@@ -87,14 +87,14 @@ def room_of(path):
 
 def imports(path):
     """Return (module, name) of every import of this package, those inside functions too."""
-    found = []
+    results = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [(alias.name, None) for alias in node.names]
+            results += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            found += [(node.module, alias.name) for alias in node.names]
-    return [(module, name) for module, name in found if module.split(".")[0] == "slipstream"]
+            results += [(node.module, alias.name) for alias in node.names]
+    return [(module, name) for module, name in results if module.split(".")[0] == "slipstream"]
 
 
 def imported_rooms(path):
@@ -146,12 +146,12 @@ def upward(level, own, imported):
 
 @pytest.mark.slow
 def test_imports_point_downward():
-    found = {
+    actual = {
         path: upward(LEVEL, room_of(path), imported_rooms(path))
         for path in MODULES
         if path != ROOT / "__init__.py"
     }
-    assert not {str(path): rooms for path, rooms in found.items() if rooms}
+    assert not {str(path): rooms for path, rooms in actual.items() if rooms}
 
 
 @pytest.mark.slow
@@ -165,14 +165,14 @@ def test_imports_of_the_engine_point_downward():
 
 @pytest.mark.slow
 def test_the_engine_needs_numpy_and_optional_libraries_alone():
-    found = set()
+    actual = set()
     for path in ENGINE:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
+                actual |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                found.add(node.module.split(".")[0])
-    outside = found - set(sys.stdlib_module_names) - {"slipstream"}
+                actual.add(node.module.split(".")[0])
+    outside = actual - set(sys.stdlib_module_names) - {"slipstream"}
     # The last two draw a timeline and wrap fields, on request.
     assert outside == {"numpy", "mpi4py", "cupy", "matplotlib", "xarray"}
 

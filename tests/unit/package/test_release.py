@@ -23,22 +23,22 @@ EXCEPTION = r"GPL-3\.0-or-later WITH GCC-exception-3\.1"
 
 def installed_with(requirements):
     """Return the distributions that some requirements bring, directly or through others."""
-    found, waiting = {}, [Requirement(one) for one in requirements]
+    results, waiting = {}, [Requirement(one) for one in requirements]
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)
         extras = {"", *one.extras}
         if one.marker and not one.marker.evaluate({"extra": ""}):
             continue
-        if name in found:
+        if name in results:
             continue
-        found[name] = metadata.distribution(name)
-        for text in found[name].requires or []:
+        results[name] = metadata.distribution(name)
+        for text in results[name].requires or []:
             needed = Requirement(text)
             if not needed.marker or any(needed.marker.evaluate({"extra": e}) for e in extras):
                 needed.marker = None
                 waiting.append(needed)
-    return found
+    return results
 
 
 def licence_of(distribution):
@@ -86,11 +86,11 @@ def test_recipes_need_what_the_package_needs():
     conda = (REPOSITORY / "packaging/conda/meta.yaml").read_text()
     spack = (REPOSITORY / "packaging/spack/package.py").read_text()
     for text in [*PROJECT["dependencies"], *BUILT_WITH]:
-        one = Requirement(text)
+        requirement = Requirement(text)
         lowest = re.search(r">=([\d.]+)", text)[1]
-        name = {"matplotlib": "matplotlib-base"}.get(one.name, one.name)
+        name = {"matplotlib": "matplotlib-base"}.get(requirement.name, requirement.name)
         assert re.search(rf"- {name} >={re.escape(lowest)}\b", conda), text
-        version = re.search(rf'"py-{one.name}@([\d.]+):"', spack)
+        version = re.search(rf'"py-{requirement.name}@([\d.]+):"', spack)
         assert version and Version(version[1]) == Version(lowest), text
 
 

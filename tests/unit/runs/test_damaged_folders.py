@@ -61,14 +61,14 @@ WAYS_IN = {
 def test_nothing_leads_out_of_a_folder(run, tmp_path, enter, name):
     outside = tmp_path / "outside"
     outside.write_text("of somebody else")
-    place = run / name
-    if place.exists():
-        place.rename(tmp_path / "moved")
-    place.symlink_to(outside)
+    path = run / name
+    if path.exists():
+        path.rename(tmp_path / "moved")
+    path.symlink_to(outside)
     with pytest.raises(InputError, match=f"{name} is a symbolic link; accepted"):
         enter(run)
-    place.unlink()
-    os.mkfifo(place)
+    path.unlink()
+    os.mkfifo(path)
     with pytest.raises(InputError, match=f"{name} is a FIFO; accepted"):
         enter(run)
     assert outside.read_text() == "of somebody else"

@@ -167,18 +167,22 @@ def test_changes_by_a_program_are_made_again_and_set_fields_are_not(tmp_path):
     case = {"points": 8, "initial": "taylor-green", "step": 0.05, "output": output}
     sim = Turbulence(viscosity=0.1, **case, **ONE)
 
-    def change(one):
-        one.viscosity = 0.05
+    def change(simulation):
+        simulation.viscosity = 0.05
 
-    def kick(one):
-        one.fields["velocity"][...] = 1.1 * np.array(one.fields["velocity"])
+    def kick(simulation):
+        simulation.fields["velocity"][...] = 1.1 * np.array(simulation.fields["velocity"])
 
     sim.every(call=change, times=[0.1])
     sim.every(call=kick, times=[0.3])
     early = {}
-    sim.every(call=lambda one: early.update(k=one.fields["velocity"].gather()), times=[0.25])
+    sim.every(
+        call=lambda simulation: early.update(k=simulation.fields["velocity"].gather()), times=[0.25]
+    )
     sim.every(  # while the run is under way, in a folder that it has locked
-        call=lambda one: early.update(then=slipstream.open(tmp_path / "run").at(0.15, **ONE)),
+        call=lambda simulation: early.update(
+            then=slipstream.open(tmp_path / "run").at(0.15, **ONE)
+        ),
         times=[0.2],
     )
     sim.run(until=0.5, output=tmp_path / "run")

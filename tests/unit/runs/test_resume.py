@@ -97,44 +97,44 @@ def whole(tmp_path_factory):
 
 def contents(folder):
     """Return the contents of a run's folder: rows as text, stores as data."""
-    found = {}
+    results = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.suffix == ".csv":
-            found[name] = path.read_text()
+            results[name] = path.read_text()
         elif path.suffix == ".zarr" and "checkpoints" not in name:
-            found[name] = xarray.open_zarr(path).load()
+            results[name] = xarray.open_zarr(path).load()
         elif path.suffix == ".h5":
             with h5py.File(path) as file:
                 arrays = {array: values[...].tobytes() for array, values in file.items()}
-                found[name] = arrays, {key: str(value) for key, value in file.attrs.items()}
+                results[name] = arrays, {key: str(value) for key, value in file.attrs.items()}
         elif path.suffix in (".vti", ".pvd"):
-            found[name] = path.read_bytes()
+            results[name] = path.read_bytes()
     state = open_checkpoint(folder)
-    found["state"] = {name: state.read(name) for name in state.arrays}
-    return found
+    results["state"] = {name: state.read(name) for name in state.arrays}
+    return results
 
 
 def assert_same(folder, other, names=None):
-    mine, theirs = (one if isinstance(one, dict) else contents(one) for one in (folder, other))
-    assert mine.keys() == theirs.keys()
-    for name in mine if names is None else names:
-        if isinstance(mine[name], xarray.Dataset):
-            assert mine[name].equals(theirs[name]), name
+    actual, theirs = (one if isinstance(one, dict) else contents(one) for one in (folder, other))
+    assert actual.keys() == theirs.keys()
+    for name in actual if names is None else names:
+        if isinstance(actual[name], xarray.Dataset):
+            assert actual[name].equals(theirs[name]), name
         elif name == "state":
-            for array, values in mine[name].items():
+            for array, values in actual[name].items():
                 np.testing.assert_array_equal(values, theirs[name][array])
         elif name == "steps.csv":
             # Where a segment ends, there is a row more.
             ours, other = (
                 {row["step"]: row for row in csv.DictReader(io.StringIO(rows_of(one[name])))}
-                for one in (mine, theirs)
+                for one in (actual, theirs)
             )
             shared = ours.keys() & other.keys()
             assert {min(ours, key=int), max(ours, key=int)} <= shared
             assert {step: ours[step] for step in shared} == {step: other[step] for step in shared}
         else:
-            assert mine[name] == theirs[name], name
+            assert actual[name] == theirs[name], name
 
 
 def rows_of(text):
@@ -441,15 +441,15 @@ def test_output_that_is_not_as_it_was_written_is_set_aside(tmp_path, whole, name
     for path, content in damaged.items():
         kept = str(path).replace(str(tmp_path / name), f"{tmp_path / name}.damaged")
         assert Path(kept).read_bytes() == content
-    mine, theirs = contents(tmp_path), contents(whole("advection"))
-    for one in [one for one in mine if ".damaged" in one]:
-        del mine[one]
-    assert_same(mine, theirs, theirs.keys() - {name, name.replace(".csv", ".zarr")})
+    actual, theirs = contents(tmp_path), contents(whole("advection"))
+    for one in [one for one in actual if ".damaged" in one]:
+        del actual[one]
+    assert_same(actual, theirs, theirs.keys() - {name, name.replace(".csv", ".zarr")})
     if name.endswith(".zarr"):
         # A new one begins with the state, which here is not when anything would be due.
-        times = [one for one in mine[name].time.values if one in theirs[name].time.values]
+        times = [one for one in actual[name].time.values if one in theirs[name].time.values]
         assert 0 < len(times) < theirs[name].time.size
-        both = [one[name].sel(time=times).drop_attrs() for one in (mine, theirs)]
+        both = [one[name].sel(time=times).drop_attrs() for one in (actual, theirs)]
         assert both[0].equals(both[1])
     # And it continues as ever.
     assert "damaged" not in said_by(tmp_path, "time.max_steps=100", "time.end=0.8")

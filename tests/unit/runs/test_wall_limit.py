@@ -108,14 +108,14 @@ def test_the_age_of_a_command_is_that_of_its_starter(monkeypatch):
 def test_the_log_goes_on_and_keeps_to_its_level(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("slipstream.runs.run_recorder.time.monotonic", lambda: now[0])
-    log, told = RunLog(tmp_path), []
+    log, messages = RunLog(tmp_path), []
     log.warning("early\nand long")
     log.begin("begins")
     log.debug("hidden")
     for second in range(20000):
         now[0] = float(second)
-        log.progress(lambda: told.append(now[0]) or "on its way")
-    intervals = [b - a for a, b in zip([0, *told], told, strict=False)]
+        log.progress(lambda: messages.append(now[0]) or "on its way")
+    intervals = [b - a for a, b in zip([0, *messages], messages, strict=False)]
     assert intervals[0] == 30
     assert intervals == sorted(intervals)
     assert intervals[-1] == 600

@@ -72,12 +72,12 @@ def contents(folder):
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def copied(folder, place):
+def copied(folder, target):
     for name, content in contents(folder).items():
-        path = place / name.removeprefix(f"{folder}/")
+        path = target / name.removeprefix(f"{folder}/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return place
+    return target
 
 
 @pytest.mark.slow

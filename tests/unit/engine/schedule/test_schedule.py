@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
+from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer, compute
 from flows import PATIENCE
 from random_steps import OPERATIONS, TRANSFERS, build, in_order, initial
 from slipstream.engine.device import HostDevice
@@ -233,12 +233,7 @@ def test_synchronize_gives_up_on_work_that_the_device_orders(monkeypatch):
 def test_synchronize_raises_what_failed_on_the_device():
     device = CapturingDevice()
     graph, stream = StepGraph(device), device.stream()
-    graph.add(
-        lambda stream: np.array(["no luck"], float),
-        writes=[np.zeros(4)],
-        label="work",
-        category="compute",
-    )
+    compute(graph, lambda stream: np.array(["no luck"], float), "work", writes=[np.zeros(4)])
     step = commit(graph, "overlap")
     step.run(stream=stream)
     with pytest.raises(RunError, match="node 'work' \\(compute\\) failed: .*no luck"):

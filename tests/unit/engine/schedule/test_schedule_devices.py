@@ -86,7 +86,7 @@ def test_devices_run_side_by_side_even_in_lanes_of_one_name(policy, home):
 @WITH_EVERY_POLICY
 @pytest.mark.parametrize("devices", [DEVICES, DEVICES[::-1]], ids=["there", "back"])
 def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
-    one, other = devices
+    first, other = devices
     a, b, seen = np.zeros(4), np.zeros(4), []
 
     def slowly(stream):
@@ -98,11 +98,11 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
         seen.append(b.copy())
 
     graph = StepGraph(FIRST)
-    compute(graph, slowly, "write", one, writes=[a])
+    compute(graph, slowly, "write", first, writes=[a])
     compute(
         graph, lambda stream: np.copyto(b, 2 * a), "after a write", other, reads=[a], writes=[b]
     )
-    compute(graph, read_slowly, "read", one, reads=[b])
+    compute(graph, read_slowly, "read", first, reads=[b])
     compute(graph, lambda stream: b.fill(7), "after a read", other, writes=[b])
     step = commit(graph, policy)
     for _ in range(2):
