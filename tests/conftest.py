@@ -1,4 +1,4 @@
-"""What all tests share: the device that they run on, and the MPI ranks that run them together.
+"""Shared by all tests: the device they run on, and the MPI ranks that run them together.
 
 Started under an MPI launcher, every rank runs the same tests in the same order. A test that
 fails on one rank would leave the others waiting for it for ever, so it ends all of them.
@@ -126,20 +126,20 @@ FOLDER = "SLIPSTREAM_TEST_FOLDER"
 
 
 def use_own_folder():
-    """Let this run, with all processes that it starts, write to a temporary folder of its own.
+    """Make this run, and all processes that it starts, write to a private temporary folder.
 
     Other runs of the tests at the same time tidy up theirs. It stays for three days if a test has
     failed. Ranks take one that all of them know.
     """
     if FOLDER in os.environ:
         return None
-    place = quick_folder() or tempfile.gettempdir()
-    for old in Path(place).glob("slipstream-tests-*"):
+    parent = quick_folder() or tempfile.gettempdir()
+    for old in Path(parent).glob("slipstream-tests-*"):
         with contextlib.suppress(OSError):
             if time.time() - old.stat().st_mtime > 3 * 86400:
                 shutil.rmtree(old)
-    own = None if several_ranks() else tempfile.mkdtemp(prefix="slipstream-tests-", dir=place)
-    os.environ[FOLDER] = os.environ["TMPDIR"] = own or place
+    own = None if several_ranks() else tempfile.mkdtemp(prefix="slipstream-tests-", dir=parent)
+    os.environ[FOLDER] = os.environ["TMPDIR"] = own or parent
     tempfile.tempdir = None
     return own
 
@@ -270,7 +270,7 @@ def pictures_drawn_as_ever(monkeypatch):
 
 @pytest.fixture(scope="module")
 def quick_collector():
-    """For files whose tests collect what is left: what stays is looked at once, not each time."""
+    """For files whose tests collect garbage: objects that stay are examined once, not each time."""
     gc.collect()
     gc.freeze()
 
@@ -283,7 +283,7 @@ def comm():
 
 @pytest.fixture(scope="session")
 def device_kind(request):
-    """What to test: "cpu", or "tiled" or "cuda" where it was asked for."""
+    """Device to test: "cpu", or "tiled" or "cuda" if asked for."""
     return request.config.getoption("--device")
 
 
@@ -297,13 +297,13 @@ def tested_device(device_kind):
 
 @pytest.fixture(scope="session")
 def device(tested_device):
-    """What tests run on, unless they choose one themselves."""
+    """Device that tests run on, unless they choose one themselves."""
     return tested_device
 
 
 @pytest.fixture(autouse=True)
 def current_device(device_kind, tested_device):
-    """Let CuPy make arrays on this rank's GPU, whatever the last test has opened."""
+    """Make CuPy allocate on this rank's GPU, whatever the last test opened."""
     if device_kind == "cuda":
         tested_device.make_current()
 

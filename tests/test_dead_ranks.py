@@ -72,7 +72,7 @@ def run_with(folder, end, transport, schedule="overlap", layout="slab"):
     said = folder / "said.txt"
     said.touch()
     command = [find_mpiexec(), "-n", "2", sys.executable, "-c", SCRIPT.format(end=ENDS[end])]
-    # Each rank is a node, if that makes a difference to the transport.
+    # One rank per node, if that makes a difference to the transport.
     nodes = {RANKS_PER_NODE: "1"} if transport == "mpi-hierarchical" else {}
     result = subprocess.run(
         [*command, said, transport, schedule, layout],
@@ -130,7 +130,7 @@ def is_free(folder):
 @pytest.mark.thorough
 @pytest.mark.parametrize("killed", ["starter", "launcher"])
 def test_ranks_end_and_leave_a_state_when_who_started_them_is_killed(tmp_path, killed):
-    """Meanwhile another run into their folder is refused, and modules beside the case are not."""
+    """Another run into their folder is refused, but not modules in the folder of the case."""
     (tmp_path / "case.toml").write_text(RANDOM)
     for name in ("queue", "numpy", "typer"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")

@@ -1,11 +1,8 @@
 """A rank that fails at the door of what ranks do together, or between, keeps no other waiting."""
 
-import subprocess
-import sys
-
 import pytest
 
-from flows import PATIENCE, REPOSITORY, environment
+from flows import environment, python
 from slipstream.engine.exchange.transport_registry import RANKS_PER_NODE
 from slipstream.engine.processes import find_mpiexec
 
@@ -32,15 +29,14 @@ ENDS = {f"{what}:end:auto": "LookupError: nobody catches this" for what in ("pla
 
 
 def said_by_rank_1(*cases, **variables):
-    """Return what the other rank of two says when the first fails; nobody may wait for long."""
-    result = subprocess.run(
-        [find_mpiexec(), "-n", "2", sys.executable, "tests/support/rank_fails.py", *cases],
-        cwd=REPOSITORY,
-        # A rank that still waits would say so only after this test has given up.
-        env={**environment(2), "OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "3000", **variables},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    """Return the message of the second rank when the first fails; no rank may wait for long."""
+    # A rank that still waits would say so only after this test has given up.
+    variables |= {"OMP_NUM_THREADS": "1", "SLIPSTREAM_TIMEOUT": "3000"}
+    result = python(
+        "tests/support/rank_fails.py",
+        *cases,
+        environment={**environment(2), **variables},
+        launcher=[find_mpiexec(), "-n", "2"],
     )
     parts = [line.partition(" on rank 1: ") for line in result.stdout.splitlines()]
     said = {case: text for case, of_rank_1, text in parts if of_rank_1}

@@ -1,4 +1,4 @@
-"""What only several processes show: tests on 2 to 6 MPI ranks, and ``--ranks`` itself."""
+"""Behaviour that needs several processes: tests on 2 to 6 MPI ranks, and ``--ranks`` itself."""
 
 import contextlib
 import itertools
@@ -138,7 +138,7 @@ ON = {
     "fft_tuning": ("2",),
     "calibration": ("2",),
     "parallel_bench": ("2",),
-    # What is above the exchanges, of which other files show that they are right for three.
+    # Layers above the exchanges; other files show that exchanges are right for three.
     "arrays_in_files": ("2",),
     "narrow_steps": ("2",),
     "parallel_arguments": ("2",),
@@ -183,7 +183,7 @@ def name_of(path):
 
 
 def runs_on(ranks, path):
-    """Return pytest's arguments for those tests of a file that run on so many ranks."""
+    """Return pytest's arguments for the tests of a file that run on this number of ranks."""
     own = {key: on for key, on in ON.items() if key.startswith(f"{name_of(path)}::")}
     names = {f"{path}::{key.split('::')[1]}": ranks in on for key, on in own.items()}
     if ranks in ON.get(name_of(path), ("3",)):
@@ -226,7 +226,7 @@ def test_parallel_tests_hold_on_several_ranks(ranks, tier):
 
 @pytest.mark.thorough
 def test_more_ranks_than_points_or_planes_give_the_same():
-    """Six, of which process grids are 2 x 3, and which may be on six, three or two nodes."""
+    """Six ranks, with process grids of 2 x 3, which may be on six, three or two nodes."""
     names = ("counted_messages", "fft_layouts", "lattice_flow", "nodes")
     tests = [f"tests/parallel/test_{name}.py" for name in names]
     result = run_tests(6, *tests, "-k", "any and not workers or rk4 or lattice_send")

@@ -1,4 +1,4 @@
-"""What only a GPU shows. Run by `tools/gpu_check.py`, left out elsewhere."""
+"""Behaviour that only a GPU shows. Run by `tools/gpu_check.py`, skipped elsewhere."""
 
 import math
 
@@ -180,15 +180,15 @@ def test_kernels_that_move_or_scale_data_give_the_bits_of_the_cpu(device, host, 
     name = {"float32": "float", "float64": "double"}[real]
     source = random_values((37, 101), real)
 
-    def copy(one, origin, target):
-        kernel = one.kernel("copy_bandwidth.hpp", "copy_rows", REAL=name)
+    def copy(array, origin, target):
+        kernel = array.kernel("copy_bandwidth.hpp", "copy_rows", REAL=name)
         return kernel.bind(RowLaunch(37, 101), origin, target, 37, 101)
 
     (_, copied), _ = both(device, host, copy, source, np.zeros_like(source))
     np.testing.assert_array_equal(copied, source)
 
-    def scale(one, values):
-        return one.scale(values, 1 / 3)
+    def scale(array, values):
+        return array.scale(values, 1 / 3)
 
     there, here = both(device, host, scale, source)
     np.testing.assert_array_equal(there[0], here[0])

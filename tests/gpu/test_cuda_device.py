@@ -178,7 +178,7 @@ def test_free_memory_counts_what_the_pool_can_give_again(device):
     before = device.memory_free()
     array = device.empty((1 << 26,), "float64")
     taken = before - device.memory_free()
-    # Pages of 2 MB, and what other programs on the GPU do meanwhile.
+    # Pages of 2 MB, and memory that other programs on the GPU take at the same time.
     assert taken == pytest.approx(array.nbytes, abs=64 * 2**20)
     del array
     assert device.memory_free() == pytest.approx(before, abs=64 * 2**20)
@@ -232,7 +232,7 @@ def test_transforms_of_real_arrays_that_begin_between_two_pairs(device, dtype, a
     """As every other plane of odd sizes does, which cuFFT refuses."""
     whole = np.random.default_rng(0).random((2, 6, 5, 3)).astype(dtype)
     memory = device.array(whole)
-    # Both fields of some planes, one of which begins at an odd number.
+    # Both fields of some planes; one of the fields begins at an odd number.
     values, points = whole[:, first : first + 3, 0], memory[:, first : first + 3, 0]
     expected = np.fft.rfft(values.astype(float), axis=axis)
     modes = device.empty(expected.shape, np.result_type(dtype, np.complex64))

@@ -29,7 +29,7 @@ HYBRID = [name for name, strategy in STRATEGIES.items() if len(strategy.devices)
 
 @pytest.fixture(scope="module")
 def gpu(device):
-    """What the tests run on if that is a GPU, else a CPU with the kernels of GPUs."""
+    """Device of the tests if that is a GPU, else a CPU with the kernels of GPUs."""
     return HostDevice(tiled=True) if device.kind == "cpu" else device
 
 
@@ -103,7 +103,7 @@ def test_every_strategy_on_every_grid_gives_the_bits_of_single(comm, ranks, gpu,
 
 
 def fits(strategy, shell, steps):
-    """Return whether the CPU's shell, if there is one, has what a pass of so many steps reads."""
+    """Return whether the CPU's shell, if there is one, covers the reads of a pass of `steps`."""
     return strategy not in HYBRID or shell in (0, *range(steps, shell + 1))
 
 

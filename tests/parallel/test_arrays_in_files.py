@@ -31,7 +31,7 @@ HOW = ("{ tiles = 3 }", "{ tiles = 3, resident = false }")
 
 @pytest.fixture(autouse=True)
 def all_in_files(monkeypatch):
-    """Let small arrays be in files too, and stripes be short."""
+    """Put small arrays in files too, with short stripes."""
     monkeypatch.setattr(file_arrays, "_SMALL", 1)
     monkeypatch.setattr(file_arrays, "_STRIPE", 4 * 4096)
 

@@ -113,20 +113,20 @@ def largest_rate(sim):
 
 
 def test_a_fixed_step_has_a_courant_number_and_is_warned_of_if_it_is_large(comm, device):
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sim = fluid(points=N, step=0.01, comm=comm, device=device)
         expected = 0.01 * largest_rate(sim)
         assert sim.courant_number == pytest.approx(expected, rel=1e-9)
         sim.step(2)
-    assert not [one for one in found if "Courant" in str(one.message)]
-    with warnings.catch_warnings(record=True) as found:
+    assert not [one for one in caught if "Courant" in str(one.message)]
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sim = fluid(points=N, step=0.1, comm=comm, device=device)
         sim.solver._steps_under_way = 1
         sim.step(2)
         sim.step(2)
-    told = [str(one.message) for one in found if "Courant" in str(one.message)]
+    told = [str(one.message) for one in caught if "Courant" in str(one.message)]
     assert told == (
         [
             "time.step: 0.1 has a Courant number above 1, where a flow may blow up or lose its"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
+from refusals import refused
 from slipstream import Advection, Flow, InputError, PorousFlow, Turbulence
 from slipstream import open as open_run
 from slipstream.equations import Model, Scalar, Vector, div, dot, laplacian, outer, z_hat
@@ -149,11 +150,11 @@ def test_parameters_of_any_model_are_changed_by_their_names(comm, device):
     attribute.frequency = 3.0
     assert sim.frequency == attribute.parameters["frequency"] == 3.0
     assert list(sim.parameters) == ["viscosity", "frequency"]
-    found = []
+    results = []
     for one in (sim, attribute, whole):
         one.step(2)
-        found.append(host(one.modes["buoyancy"][...]).tobytes())
-    assert found[0] == found[1] == found[2]
+        results.append(host(one.modes["buoyancy"][...]).tobytes())
+    assert results[0] == results[1] == results[2]
     assert sim.copy().frequency == 3.0
 
 
@@ -181,10 +182,9 @@ def test_waves_of_another_frequency_limit_the_step(comm, device):
 )
 def test_what_cannot_be_set_is_refused_and_changes_nothing(comm, device, name, value, text):
     sim, other = turbulence(comm, device), turbulence(comm, device)
-    with pytest.raises(InputError) as refused:
+    with refused() as caught:
         setattr(sim, name, value)
-    assert text in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert text in str(caught.value)
     for one in (sim, other):
         one.step(2)
     assert bits(sim) == bits(other)
@@ -227,7 +227,7 @@ def test_ranks_that_set_other_values_all_fail(comm, device, ranks):
 
 def test_a_step_that_misses_what_is_to_come_is_refused(comm, device):
     sim = turbulence(comm, device)
-    found = []
+    results = []
 
     def slower(s):
         if s.steps == 2:
@@ -235,13 +235,13 @@ def test_a_step_that_misses_what_is_to_come_is_refused(comm, device):
                 try:
                     s.time_step = size
                 except InputError as error:
-                    found.append(str(error))
+                    results.append(str(error))
 
     sim.every(steps=1, call=slower)
     sim.every(0.04, lambda s: None)
     sim.run(until=0.08)
     assert (sim.steps, sim.time_step) == (5, 0.02)
-    assert [text.partition(":")[0] for text in found] == ["every", "until"] or len(found) == 2
+    assert [text.partition(":")[0] for text in results] == ["every", "until"] or len(results) == 2
 
 
 @pytest.mark.slow
@@ -335,11 +335,11 @@ def test_flow_through_pores_follows_its_fluid_and_drive(comm, device, shared_fol
         sim.checkpoint(shared_folder / name)
         setattr(sim, name, value)
         fresh = made(**{name: value, "restart": shared_folder / name})
-        for one in (sim, fresh):
-            one.step(20)
+        for simulation in (sim, fresh):
+            simulation.step(20)
         assert getattr(sim, name) == value
-        for one in ("velocity", "density"):
-            np.testing.assert_array_equal(sim.fields[one].gather(), fresh.fields[one].gather())
+        for name in ("velocity", "density"):
+            np.testing.assert_array_equal(sim.fields[name].gather(), fresh.fields[name].gather())
     sim = made(tolerance=0.1, interval=10)
     sim.run()
     steps = sim.steps

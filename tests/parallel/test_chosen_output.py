@@ -11,6 +11,7 @@ from rich.console import Console
 
 from first_rank import on_first_rank
 from image_data import read_image_data
+from refusals import refused
 from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
@@ -210,11 +211,11 @@ def test_averages_are_those_of_whole_fields(sim, shared_folder):
             found = group[f"velocity_mean_{axis}"][0]
             np.testing.assert_allclose(found, mean[component][index], atol=1e-14)
         for number, axis in enumerate("zyx"):
-            others = tuple(one for one in range(3) if one != number)
+            remaining_axes = tuple(one for one in range(3) if one != number)
             group = zarr.open_group(shared_folder / f"{axis}.zarr", mode="r")
-            line = mean[0].mean(axis=others)
+            line = mean[0].mean(axis=remaining_axes)
             np.testing.assert_allclose(group["velocity_mean_x"][0], line, atol=1e-14)
-            scatter = np.sqrt(square[0].mean(axis=others) - line**2)
+            scatter = np.sqrt(square[0].mean(axis=remaining_axes) - line**2)
             np.testing.assert_allclose(group["velocity_fluctuation_x"][0], scatter, atol=1e-12)
 
     on_first_rank(sim.comm, check)
@@ -259,10 +260,9 @@ def test_other_families_write_their_fields(comm, device, shared_folder):
     ],
 )
 def test_what_is_not_accepted_is_refused_in_a_line(sim, tmp_path, options, message):
-    with pytest.raises(InputError) as caught:
+    with refused() as caught:
         sim.output(**{"file": tmp_path / "a.zarr", **options})
     assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
     sim.step()
 
 

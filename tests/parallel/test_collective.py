@@ -1,4 +1,4 @@
-"""What fails on one rank fails on all, whatever it is, and nobody waits."""
+"""A failure on one rank, of any kind, is a failure on all, and no rank waits."""
 
 import math
 import random
@@ -88,7 +88,7 @@ def test_each_rank_gets_what_is_for_it(comm, ranks, lengths):
 def test_examples_are_alike_where_ranks_have_imported_different_modules(
     comm, ranks, tmp_path, monkeypatch
 ):
-    """What is drawn for a test must not depend on the rank, or exchanges would wait for ever."""
+    """Draws for a test must not depend on the rank, or exchanges would wait for ever."""
     rank, drawn = (0 if comm is None else comm.rank), []
     if rank == ranks - 1:
         module = types.ModuleType("only_here")

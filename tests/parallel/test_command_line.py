@@ -5,7 +5,7 @@ import pytest
 
 from first_rank import on_first_rank, wait_for_all
 from flows import RANDOM, diagnostics
-from slipstream import cli
+from refusals import status_of
 from slipstream.files import open_checkpoint
 
 pytestmark = pytest.mark.several_ranks
@@ -24,10 +24,9 @@ def run(comm, shared_folder, monkeypatch, capfd):
     def run(case, *settings, out="out"):
         on_first_rank(comm, lambda: (shared_folder / "case.toml").write_text(case))
         overrides = [word for setting in settings for word in ("--set", setting)]
-        with pytest.raises(SystemExit) as end:
-            cli.main(["run", "case.toml", "--device", "cpu", "--out", out, *overrides])
+        status = status_of("run", "case.toml", "--device", "cpu", "--out", out, *overrides)
         wait_for_all(comm)
-        return (end.value.code, *capfd.readouterr())
+        return (status, *capfd.readouterr())
 
     return run
 

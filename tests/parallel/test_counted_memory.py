@@ -70,12 +70,12 @@ def test_points_of_advection_take_what_is_said_before(comm, device, strategy, pr
     on_host = strategy == "auto" and device.kind == "cpu"
     simulation = AdvectionSimulation(case, comm, device if on_host else devices)
     problem, rank = simulation.problem, RankPlace.of(comm)
-    found = taken(
+    actual = taken(
         lambda: problem.allocate(rank.rank, lambda name, on: make_transport(name, comm, on))
     )
     # The flags by which a GPU's peers report failures, in the host's memory.
     beside = 8 if simulation.transport == "peer" else 0
-    assert sum(problem.memory(rank).values()) == found - beside
+    assert sum(problem.memory(rank).values()) == actual - beside
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def check_totals(noted, sent):
 
 
 def cpus(ranks):
-    """Return a node of so many CPUs."""
+    """Return a node with this number of CPUs."""
     machine = load_machine("summit")
     device = machine.device.model_copy(update={"kind": "cpu"})
     return machine.model_copy(update={"device": device, "devices_per_node": ranks})
@@ -179,7 +179,7 @@ def test_a_spectral_step_sends_what_is_noted_for_it(comm, sent, name):
     check_totals(noted, sent)
     assert sent
     if "rk4" in name or name == "together":
-        # All fields go to a rank in one message, twice in each substage; ranks may have no modes.
+        # All fields go to a rank in one message, twice per substage; ranks may have no modes.
         # On a process grid it has the same planes or the same kx.
         substages = int(case.time.integrator.removeprefix("rk"))
         to_each = Counter[int]()
@@ -230,13 +230,13 @@ def test_steps_of_the_lattice_send_what_is_noted_for_them(comm, sent, partition,
     periodic = [name not in case.image.walls for name in "zyx"]
     boxes, shape = flow.subdomain.boxes, flow.subdomain.shape
     links = crossing_links(read, boxes, shape, periodic, comm.rank)
-    place = RankPlace(comm.rank, comm.size, comm.size)
+    rank_place = RankPlace(comm.rank, comm.size, comm.size)
     device = NotingDevice("cpu")
     run = case.run
     share = Share(flow.sites.count, flow.subdomain.box.size, links, run.transport)
-    noted = note_lattice(share, place, flow.storage, device, run.schedule)
+    noted = note_lattice(share, rank_place, flow.storage, device, run.schedule)
     assert noted_messages(noted) == sent
     check_totals(noted, sent)
     # Each step reads and writes as much as is noted for it.
     populations = 2 * 19 * flow.storage.dtype.itemsize * flow.sites.stored
-    assert traffic_of(noted.nodes, place).host_bytes >= 2 * populations
+    assert traffic_of(noted.nodes, rank_place).host_bytes >= 2 * populations

@@ -48,12 +48,12 @@ def test_any_division_becomes_any_other(comm, device, ranks, rank, dtype):
         for before in divisions(ranks):
             for after in divisions(ranks)[::2]:
                 mine = device.array_module.asarray(part(array, before, rank))
-                found = redistribute(mine, before, after, comm)
-                assert isinstance(found, device.array_module.ndarray)
-                np.testing.assert_array_equal(device.to_host(found), part(array, after, rank))
+                actual = redistribute(mine, before, after, comm)
+                assert isinstance(actual, device.array_module.ndarray)
+                np.testing.assert_array_equal(device.to_host(actual), part(array, after, rank))
     pairs = [(box.start, box.stop) for box in divisions(ranks)[0]]
-    found = redistribute(part(array, divisions(ranks)[1], rank), divisions(ranks)[1], pairs, comm)
-    np.testing.assert_array_equal(found, part(array, divisions(ranks)[0], rank))
+    actual = redistribute(part(array, divisions(ranks)[1], rank), divisions(ranks)[1], pairs, comm)
+    np.testing.assert_array_equal(actual, part(array, divisions(ranks)[0], rank))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
@@ -78,15 +78,15 @@ def test_halos_are_those_of_the_padded_whole(comm, device, ranks, rank, dtype, w
         ] = 1
         padded = np.where(inside, padded, -1).astype(dtype)
     for boxes in divisions(ranks):
-        mine = device.array_module.asarray(part(array, boxes, rank))
-        found = device.to_host(with_halo(mine, boxes, widths, comm, periodic, fill=-1))
+        local = device.array_module.asarray(part(array, boxes, rank))
+        actual = device.to_host(with_halo(local, boxes, widths, comm, periodic, fill=-1))
         box = boxes[rank]
         if not box.size:
-            assert not found.size
+            assert not actual.size
             continue
         place = [slice(a, b + 2 * w) for a, b, w in zip(box.start, box.stop, width, strict=True)]
-        np.testing.assert_array_equal(found, padded[(..., *place)])
-        np.testing.assert_array_equal(device.to_host(mine), part(array, boxes, rank))
+        np.testing.assert_array_equal(actual, padded[(..., *place)])
+        np.testing.assert_array_equal(device.to_host(local), part(array, boxes, rank))
 
 
 @pytest.mark.parametrize(
@@ -115,21 +115,21 @@ def test_what_halos_cannot_be_of_is_refused_on_all_ranks(comm, ranks, rank, opti
 @pytest.mark.several_ranks
 def test_what_one_rank_has_wrong_all_ranks_hear_of(comm, shared_folder):
     boxes, other = slabs(SHAPE, 0, comm.size), slabs(SHAPE, 1, comm.size)
-    mine = part(np.zeros(SHAPE), boxes, comm.rank)
+    local = part(np.zeros(SHAPE), boxes, comm.rank)
     last = comm.rank == comm.size - 1
-    wrong, folder = (np.zeros(3) if last else mine), shared_folder
+    wrong, folder = (np.zeros(3) if last else local), shared_folder
     for call, message in (
         (lambda: redistribute(wrong, boxes, other, comm), "array has shape"),
         (lambda: with_halo(wrong, boxes, 1, comm), "array has shape"),
-        (lambda: with_halo(mine, boxes, 1 + last, comm), "ranks disagree on widths"),
-        (lambda: redistribute(mine.astype("f4") if last else mine, boxes, other, comm), "dtype"),
+        (lambda: with_halo(local, boxes, 1 + last, comm), "ranks disagree on widths"),
+        (lambda: redistribute(local.astype("f4") if last else local, boxes, other, comm), "dtype"),
         (lambda: write_arrays(folder / "u.zarr", {"u": wrong}, boxes, comm), "'u' has shape"),
-        (lambda: write_arrays(folder / "u.h5", {"uv"[last]: mine}, boxes, comm), "on arrays"),
+        (lambda: write_arrays(folder / "u.h5", {"uv"[last]: local}, boxes, comm), "on arrays"),
     ):
         with pytest.raises(InputError, match=message):
             call()
     assert not os.listdir(shared_folder)
-    np.testing.assert_array_equal(redistribute(mine, boxes, boxes, comm), mine)
+    np.testing.assert_array_equal(redistribute(local, boxes, boxes, comm), local)
 
 
 @pytest.mark.parametrize("name", ["u.zarr", "u.h5"])
@@ -143,11 +143,11 @@ def test_files_hold_arrays_of_any_division_and_give_any_other(
             "modes": values((2, *SHAPE), "complex64", number),
             "marks": values(SHAPE, "int8", number),
         }
-        mine = {
+        local = {
             key: device.array_module.asarray(part(one, boxes, rank)) for key, one in arrays.items()
         }
         # Each time instead of the file before.
-        write_arrays(path, mine, boxes, comm, {"time": 0.5, "title": "a flow"})
+        write_arrays(path, local, boxes, comm, {"time": 0.5, "title": "a flow"})
         for key, array in arrays.items():
             for other in divisions(ranks)[::2]:
                 found = read_array(path, key, other, comm)
@@ -182,7 +182,7 @@ def test_points_and_modes_of_a_plan_go_to_files_and_another_plan(comm, device, s
 
 def test_what_files_cannot_be_is_refused_and_what_is_there_stays(comm, ranks, rank, shared_folder):
     boxes = slabs(SHAPE, 0, ranks)
-    mine = part(values(SHAPE, "float64"), boxes, rank)
+    local = part(values(SHAPE, "float64"), boxes, rank)
     precious = shared_folder / "precious.zarr"
     if rank == 0:
         precious.mkdir()
@@ -190,16 +190,16 @@ def test_what_files_cannot_be_is_refused_and_what_is_there_stays(comm, ranks, ra
         (shared_folder / "text.h5").write_text("no HDF5")
     if comm is not None:
         comm.Barrier()
-    good = {"path": shared_folder / "good.h5", "arrays": {"u": mine}, "boxes": boxes}
+    good = {"path": shared_folder / "good.h5", "arrays": {"u": local}, "boxes": boxes}
     for wrong, message in (
         ({"path": shared_folder / "u.txt"}, "ends with .zarr, .h5 or .hdf5"),
         ({"path": 7}, "path 7; accepted"),
         ({"path": shared_folder / "none" / "u.h5"}, "there is no folder"),
         ({"path": precious}, "is no zarr group"),
         ({"arrays": {}}, "arrays is empty"),
-        ({"arrays": {"a/b": mine}}, "name 'a/b'"),
+        ({"arrays": {"a/b": local}}, "name 'a/b'"),
         ({"arrays": {"u": [1, 2]}}, "'u' is no array of numbers"),
-        ({"arrays": {"u": mine[:0, :0]}}, "'u' has shape"),
+        ({"arrays": {"u": local[:0, :0]}}, "'u' has shape"),
         ({"attributes": {"x": object}}, "attributes"),
     ):
         with pytest.raises(InputError, match=message):
@@ -223,8 +223,8 @@ def test_a_full_disk_ends_on_all_ranks_and_leaves_the_file_before(
     comm, ranks, rank, shared_folder, monkeypatch
 ):
     boxes = slabs(SHAPE, 0, ranks)
-    mine, path = part(values(SHAPE, "float64"), boxes, rank), shared_folder / "u.h5"
-    write_arrays(path, {"u": mine}, boxes, comm)
+    local, path = part(values(SHAPE, "float64"), boxes, rank), shared_folder / "u.h5"
+    write_arrays(path, {"u": local}, boxes, comm)
 
     def fail(*_):
         raise OSError(28, "No space left on device")
@@ -232,9 +232,9 @@ def test_a_full_disk_ends_on_all_ranks_and_leaves_the_file_before(
     if rank == ranks - 1:
         monkeypatch.setattr(os, "pwrite", fail)
     with pytest.raises(RunError, match="No space left"):
-        write_arrays(path, {"u": mine + 1}, boxes, comm)
+        write_arrays(path, {"u": local + 1}, boxes, comm)
     monkeypatch.undo()
-    np.testing.assert_array_equal(read_array(path, "u", boxes, comm), mine)
+    np.testing.assert_array_equal(read_array(path, "u", boxes, comm), local)
     assert os.listdir(shared_folder) == ["u.h5"]
 
 
@@ -253,11 +253,11 @@ def test_sections_are_those_of_the_whole_and_can_be_gathered(comm, device, ranks
     expected = array[(slice(None), *index)]
     for boxes in divisions(ranks):
         mine = device.array_module.asarray(part(array, boxes, rank))
-        found, sections = section(mine, boxes, index, comm)
-        np.testing.assert_array_equal(device.to_host(found), part(expected, sections, rank))
+        actual, sections = section(mine, boxes, index, comm)
+        np.testing.assert_array_equal(device.to_host(actual), part(expected, sections, rank))
         everything = whole(expected.shape[1:])
         on_first = [everything, *[whole((0,) * (expected.ndim - 1))] * (ranks - 1)]
-        gathered = device.to_host(redistribute(found, sections, on_first, comm))
+        gathered = device.to_host(redistribute(actual, sections, on_first, comm))
         np.testing.assert_array_equal(gathered, part(expected, on_first, rank))
 
 

@@ -43,7 +43,7 @@ encoding = "compact"
 
 
 class Fault(Exception):
-    """What nobody expects."""
+    """An error that nothing expects."""
 
 
 @functools.cache
@@ -153,7 +153,7 @@ ERRORS = (
 
 
 def outcome(comm, work, *arguments):
-    """Return what came of some work, an exception or None."""
+    """Return the exception that some work raised, or None."""
     try:
         work(comm, *arguments)
     except Exception as failure:

@@ -1,4 +1,4 @@
-"""What one rank asks for in error concerns all: every rank says so, and nobody waits."""
+"""A wrong request of one rank concerns all: every rank reports it, and no rank waits."""
 
 import numpy as np
 import pytest
@@ -243,12 +243,12 @@ def test_communicators_that_are_none_are_refused(comm, device, ranks):
         half = comm.Split(comm.rank == 0)
         wrong += [MPI.COMM_NULL, freed, MPI.COMM_WORLD.Get_group()]
         wrong.append(half.Create_intercomm(0, comm, int(comm.rank == 0)))
-    for one in wrong:
+    for wrong_comm in wrong:
         with pytest.raises(InputError, match="comm is .*; accepted: None or an intracommunicator"):
-            DistributedFFT(SHAPE, comm=one, device=device)
-        if not isinstance(one, str):
+            DistributedFFT(SHAPE, comm=wrong_comm, device=device)
+        if not isinstance(wrong_comm, str):
             with pytest.raises(InputError, match="comm is .*; accepted: None or an intracomm"):
-                Turbulence(points=8, viscosity=1.0, comm=one, device=device)
+                Turbulence(points=8, viscosity=1.0, comm=wrong_comm, device=device)
 
 
 def test_all_ranks_can_go_on_after_an_error(comm, device, ranks):

@@ -331,13 +331,13 @@ NO_ARRAYS = {
 def test_what_is_no_array_is_refused_by_the_name_of_the_argument(comm, device, method):
     fft, oracle = plan_and_oracle(comm, device)
     u, u_hat = device.array(oracle.input(fft)), device.array(oracle.output(fft))
-    given, out = (u_hat, u) if method == "backward" else (u, u_hat)
+    source, out = (u_hat, u) if method == "backward" else (u, u_hat)
     name = "u_hat" if method == "backward" else "u"
     target = "u_hat" if method == "profile" else "out"
     call = getattr(fft, method)
-    wrong = [*NO_ARRAYS.values(), np.ma.masked_array(device.to_host(given), mask=True)]
-    wrong.append(device.to_host(given).astype(given.dtype.newbyteorder()))
-    wrong.append(device.to_host(given).astype(object))
+    wrong = [*NO_ARRAYS.values(), np.ma.masked_array(device.to_host(source), mask=True)]
+    wrong.append(device.to_host(source).astype(source.dtype.newbyteorder()))
+    wrong.append(device.to_host(source).astype(object))
     for one in wrong:
         with pytest.raises(InputError, match=f"^{name} is .* this plan takes shape"):
             call(one, out)
@@ -345,10 +345,10 @@ def test_what_is_no_array_is_refused_by_the_name_of_the_argument(comm, device, m
         if one is None and method != "profile":
             continue  # then the plan allocates the result
         with pytest.raises(InputError, match=f"^{target} is .* this plan takes shape"):
-            call(given, one)
+            call(source, one)
     if method != "profile":
         with pytest.raises(InputError, match="^out is .* this plan takes shape"):
-            call(given, device.to_host(out).tolist())
+            call(source, device.to_host(out).tolist())
     # The plan continues as if nothing had been asked.
     oracle.assert_modes(fft, fft.forward(u))
     oracle.assert_points(fft, fft.backward(u_hat))
@@ -391,7 +391,7 @@ def test_what_is_no_stream_is_refused(comm, device, residency):
 
 
 def test_plans_of_one_process_run_steps_of_one_kind(comm, device_kind, transports):
-    """What plans share, such as memory that other ranks see, was made for the first of them."""
+    """Resources that plans share, such as shared buffers, were made for the first of them."""
     kind = "cuda" if device_kind == "cuda" else "cpu"
     for transport in transports:
         for schedule in ("serial", "overlap"):

@@ -5,6 +5,7 @@ import pytest
 
 from fft_oracle import field
 from kinds_oracle import period, sums, transform
+from refusals import refused
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
 from slipstream.engine.fft import transform_parts
@@ -51,14 +52,14 @@ def check(comm, device, shape, dtype, axes=None, kinds="fft", norm="backward", f
     assert fft.shape == tuple(shape)
     assert fft.spectral_shape == expected.shape[1:]
     u, u_hat = part(fft, whole, fft.input_box, fields), part(fft, expected, fft.output_box, fields)
-    found = fft.device.to_host(fft.forward(u))
-    back = fft.device.to_host(fft.backward(u_hat.astype(found.dtype)))
+    actual = fft.device.to_host(fft.forward(u))
+    back = fft.device.to_host(fft.backward(u_hat.astype(actual.dtype)))
     assert back.dtype == whole.dtype
-    assert found.dtype == (
+    assert actual.dtype == (
         whole.dtype if expected.dtype.kind == "f" else fft.arguments.complex_dtype
     )
     tolerance = TOLERANCE[dtype] * 8
-    np.testing.assert_allclose(found, u_hat, rtol=0, atol=tolerance * abs(expected).max(initial=1))
+    np.testing.assert_allclose(actual, u_hat, rtol=0, atol=tolerance * abs(expected).max(initial=1))
     np.testing.assert_allclose(back, u, rtol=0, atol=tolerance * abs(whole).max(initial=1))
     return fft
 
@@ -148,11 +149,11 @@ def test_padding_interpolates_and_leaves_out_what_modes_cannot_have(comm, device
     for norm in ("ortho", "forward"):
         other = coarse.like(norm=norm)
         finer = other.padded(1.5)
-        one, two = (
+        plain, two = (
             other.device.to_host(fft.forward(a.astype(dtype)))
             for fft, a in ((other, u), (finer, v))
         )
-        np.testing.assert_allclose(one, two, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(plain, two, rtol=0, atol=tolerance)
 
 
 def test_padding_concerns_fourier_axes_alone(comm, device):
@@ -192,9 +193,8 @@ def test_padding_concerns_fourier_axes_alone(comm, device):
 )
 def test_what_cannot_be_is_refused_on_all_ranks(comm, device, options, message):
     arguments = {"shape": (4, 4, 4), "comm": comm, "device": device} | options
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         DistributedFFT(**arguments)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.several_ranks

@@ -1,4 +1,4 @@
-"""What may be chosen freely does not change a transform: transports, schedules, divisions."""
+"""Free choices do not change a transform: transports, schedules, divisions."""
 
 import itertools
 
@@ -19,6 +19,7 @@ DIVISIONS = [
     {"layout": "pencil", "order": "natural"},
     {"layout": "root"},
     {"layout": "slab", "order": "natural", "truncation": "2/3"},
+    {"truncation": "2/3"},
 ]
 
 

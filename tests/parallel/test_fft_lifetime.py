@@ -12,6 +12,7 @@ import pytest
 
 from fft_oracle import Oracle
 from flows import wait_until
+from refusals import refused
 from slipstream.engine.device import cpu_device
 from slipstream.engine.errors import InputError, bytes_text
 from slipstream.engine.exchange import peer_memory
@@ -169,21 +170,24 @@ def test_a_plan_tells_to_the_byte_what_it_has_allocated(
     made = sum(allocated.values())
     assert fft.allocated_bytes == {"device": 0, "host": made}
     modes = fft.forward(np.ones(fft.input_box.shape))
-    mine = sum(allocated.values()) - modes.nbytes
-    assert fft.allocated_bytes == {"device": 0, "host": mine}
-    own = fft.input_box.size * 8 + fft.output_box.size * 16
-    assert mine >= made + own
-    said = f"{bytes_text(mine)} of the host allocated on this rank so far"
+    allocated_bytes = sum(allocated.values()) - modes.nbytes
+    assert fft.allocated_bytes == {"device": 0, "host": allocated_bytes}
+    array_bytes = fft.input_box.size * 8 + fft.output_box.size * 16
+    assert allocated_bytes >= made + array_bytes
+    said = f"{bytes_text(allocated_bytes)} of the host allocated on this rank so far"
     assert said in fft.describe()
-    assert not own or f", {bytes_text(own)} of it for arrays that are copied" in fft.describe()
+    assert (
+        not array_bytes
+        or f", {bytes_text(array_bytes)} of it for arrays that are copied" in fft.describe()
+    )
     fft.forward(np.ones(fft.input_box.shape))
-    assert fft.allocated_bytes == {"device": 0, "host": mine}
+    assert fft.allocated_bytes == {"device": 0, "host": allocated_bytes}
 
 
 def test_attributes_that_a_plan_does_not_have_are_refused(comm, device):
     fft = DistributedFFT(SHAPE, comm=comm, device=device)
     pending = fft.forward_async(np.ones(fft.input_box.shape))
-    for one, name in (
+    for target, name in (
         (fft, "norms"),
         (fft, "norm"),
         (fft, "shape"),
@@ -193,9 +197,8 @@ def test_attributes_that_a_plan_does_not_have_are_refused(comm, device):
         (pending, "timeout"),
         (pending, "wait"),
     ):
-        with pytest.raises(InputError, match=f"{name}.* nothing of it can be set") as refused:
-            setattr(one, name, 1)
-        assert "\n" not in str(refused.value)
+        with refused(f"{name}.* nothing of it can be set"):
+            setattr(target, name, 1)
     pending.wait()
 
 
@@ -213,7 +216,7 @@ def test_arrays_and_results_outlive_their_plan(comm, device):
 
 
 def taken(before=None):
-    """Return what this process has of what a system counts: files, mappings, threads.
+    """Return the system resources of this process: files, mappings, threads.
 
     If it has more threads than `before`, it waits until those have ended that were told to.
     """

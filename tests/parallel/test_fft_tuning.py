@@ -46,7 +46,7 @@ def folder(monkeypatch, shared_folder):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """What has been measured since the test began."""
+    """Measurements since the test began."""
     tried, measure = [], tuner.measure
 
     def noting(candidates, prepare, *arguments):

@@ -1,4 +1,4 @@
-"""What a process that was forked from a rank does with its parent's plans and simulations."""
+"""Plans and simulations of a rank, in a process that was forked from it."""
 
 import os
 

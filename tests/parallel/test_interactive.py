@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
+from refusals import refused
 from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.api.opened_run import load, open_run
 from slipstream.engine.errors import InputError, RunError
@@ -184,21 +185,21 @@ def test_modes_of_no_real_field_are_made_those_of_one_and_said(comm, device):
     random = np.random.default_rng(4)
     whole = random.standard_normal((11, 11, 6)) + 1j * random.standard_normal((11, 11, 6))
     whole[..., 1:] *= 0.1
-    own = slice(*sim.solver.problem.geometry.spectral_box.slices()[1].indices(11)[:2])
-    with warnings.catch_warnings(record=True) as found:
+    ky_slice = slice(*sim.solver.problem.geometry.spectral_box.slices()[1].indices(11)[:2])
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        sim.modes["scalar"] = whole[:, own]
+        sim.modes["scalar"] = whole[:, ky_slice]
     opposite = (-np.arange(11)) % 11
     expected, plane = whole.copy(), whole[..., 0]
     expected[..., 0] = (plane + plane[opposite][:, opposite].conj()) / 2
-    np.testing.assert_allclose(np.asarray(sim.modes["scalar"]), expected[:, own], atol=1e-14)
+    np.testing.assert_allclose(np.asarray(sim.modes["scalar"]), expected[:, ky_slice], atol=1e-14)
 
     def square(modes):
         return (np.abs(modes) ** 2 * [1, 2, 2, 2, 2, 2]).sum()
 
     assert sim.fields["scalar"].rms() ** 2 == pytest.approx(square(expected))
     lost = 100 * square(whole - expected) / square(whole)
-    told = [str(one.message) for one in found]
+    told = [str(one.message) for one in caught]
     assert len(told) == (sim.rank == 0)
     for text in told:
         assert text.startswith("modes['scalar']: scalar does not describe a real field")
@@ -213,7 +214,7 @@ def test_modes_of_no_real_field_are_made_those_of_one_and_said(comm, device):
         (np.nan, "no finite number|not a fin"),
     ):
         mean = np.zeros_like(before)
-        mean[0, :1, 0] = wrong if own.start == 0 else 0
+        mean[0, :1, 0] = wrong if ky_slice.start == 0 else 0
         with pytest.raises(InputError, match=said):
             sim.modes["scalar"] = mean
         np.testing.assert_array_equal(np.asarray(sim.modes["scalar"]), before)
@@ -628,13 +629,13 @@ def test_components_of_all_vectors_and_tensors_have_names(comm, device):
     for name in vectors:
         whole = host(sim.fields[name][...])
         for part, axis in zip(whole, "xyz", strict=True):
-            own = sim.fields[f"{name}_{axis}"]
-            np.testing.assert_allclose(host(own[...]), part, atol=1e-14)
-            assert own.mean() == pytest.approx(float(sim.evaluate(f"{name}_{axis}").mean()))
+            component = sim.fields[f"{name}_{axis}"]
+            np.testing.assert_allclose(host(component[...]), part, atol=1e-14)
+            assert component.mean() == pytest.approx(float(sim.evaluate(f"{name}_{axis}").mean()))
     whole = host(sim.fields["strain"][...])
     for row, column in itertools.product(range(3), repeat=2):
-        own = sim.fields[f"strain_{'xyz'[row]}{'xyz'[column]}"]
-        np.testing.assert_allclose(host(own[...]), whole[row, column], atol=1e-14)
+        component = sim.fields[f"strain_{'xyz'[row]}{'xyz'[column]}"]
+        np.testing.assert_allclose(host(component[...]), whole[row, column], atol=1e-14)
     square = sim.evaluate("vorticity_x**2 + vorticity_y**2 + vorticity_z**2").mean()
     assert square / 2 == pytest.approx(sim.fields["enstrophy"].mean())
 
@@ -770,10 +771,9 @@ def test_what_ranks_disagree_on_is_refused_on_all(comm, device, tmp_path):
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(comm, device, options, text):
-    with pytest.raises(InputError, match=text) as found:
+    with refused(text):
         given = {"points": N, "viscosity": 0.02, "step": 0.01, "device": device, "comm": comm}
         Turbulence(**{**given, **options}).prepare()
-    assert "\n" not in str(found.value)
 
 
 def test_what_is_shown_of_it_communicates_nothing(comm, device):

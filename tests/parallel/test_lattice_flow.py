@@ -1,4 +1,4 @@
-"""Flow through divided images: that of a dense method, and bit by bit that of a single rank."""
+"""Flow through divided images equals a dense method, and a single rank to the bit."""
 
 import itertools
 
@@ -80,7 +80,7 @@ def run(subdomain, fluid, storage, device, transport, policy, image):
 
 
 def reference(device, image, periodic, axis, partition, fluid):
-    """Return what a single rank gives, and populations by the dense method a step before."""
+    """Return results of a single rank, and populations by the dense method a step before."""
     alone = run(
         subdomain_of(image, periodic, None, partition, (axis,)),
         fluid,
@@ -157,7 +157,7 @@ def crossing_links(image, periodic, boxes, rank):
     owner = np.empty(image.shape, int)
     for number, box in enumerate(boxes):
         owner[box.slices()] = number
-    sites, found = np.argwhere((owner == rank) & (image != 0)), {}
+    sites, results = np.argwhere((owner == rank) & (image != 0)), {}
     for q in range(1, 19):
         upstream = sites - D3Q19.velocities[q]
         places = tuple((upstream % image.shape).T)
@@ -165,8 +165,8 @@ def crossing_links(image, periodic, boxes, rank):
         crosses = ~beyond & (image[places] != 0) & (owner[places] != rank)
         peers = owner[places][crosses].tolist()
         for peer, site in zip(peers, sites[crosses].tolist(), strict=True):
-            found.setdefault(peer, set()).add((*site, q))
-    return found
+            results.setdefault(peer, set()).add((*site, q))
+    return results
 
 
 def global_ends(subdomain):
@@ -298,16 +298,16 @@ def test_permeability_is_that_of_a_single_rank(comm, device, axis):
     sample = make_sample("sandstone", (14, 10, 12), porosity=0.4, radius=4, seed=1)
     settings = {"axis": axis, "relaxation_time": 2.0, "tolerance": 1e-5, "device": device}
     alone = permeability(sample.read(whole(sample.shape)), **settings)
-    found = permeability(sample, comm=comm, **settings)
+    actual = permeability(sample, comm=comm, **settings)
 
     def compare():
-        assert found.k == pytest.approx(alone.k, rel=1e-12)
-        assert found.mach == pytest.approx(alone.mach, rel=1e-12)
-        assert (found.steps, found.converged) == (alone.steps, True)
-        assert (found.porosity, found.open_porosity) == (alone.porosity, alone.open_porosity)
+        assert actual.k == pytest.approx(alone.k, rel=1e-12)
+        assert actual.mach == pytest.approx(alone.mach, rel=1e-12)
+        assert (actual.steps, actual.converged) == (alone.steps, True)
+        assert (actual.porosity, actual.open_porosity) == (alone.porosity, alone.open_porosity)
         if axis == "all":
             scale = np.abs(alone.tensor).max()
-            np.testing.assert_allclose(found.tensor, alone.tensor, rtol=0, atol=1e-12 * scale)
+            np.testing.assert_allclose(actual.tensor, alone.tensor, rtol=0, atol=1e-12 * scale)
 
     together(comm, compare)
 

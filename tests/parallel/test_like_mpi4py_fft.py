@@ -123,17 +123,17 @@ def test_series_and_slices_are_written_and_read(comm, device, shared_folder, suf
             names = [shared_folder / f"{name}-{step}.{suffix}" for name in ("u", "u_hat")]
             write_arrays(names[0], {"u": u * (1 + step)}, fft.input_boxes, comm, {"step": step})
             write_arrays(names[1], {"u": u_hat}, fft.output_boxes, comm)
-            found = read_array(names[0], "u", fft.input_boxes, comm)
-            np.testing.assert_array_equal(found, u * (1 + step))
-            found = read_array(names[1], "u", fft.output_boxes, comm)
-            np.testing.assert_array_equal(found, device.to_host(u_hat))
+            actual = read_array(names[0], "u", fft.input_boxes, comm)
+            np.testing.assert_array_equal(actual, u * (1 + step))
+            actual = read_array(names[1], "u", fft.output_boxes, comm)
+            np.testing.assert_array_equal(actual, device.to_host(u_hat))
         for name, index in slices.items():
             path = shared_folder / f"{name}.{suffix}"
             mine, boxes = section(u, fft.input_boxes, index, comm)
             write_arrays(path, {name: mine}, boxes, comm)
-            found = read_array(path, name, boxes, comm)
+            actual = read_array(path, name, boxes, comm)
             np.testing.assert_array_equal(
-                found, part(array[(slice(None), *index)], boxes[0 if comm is None else comm.rank])
+                actual, part(array[(slice(None), *index)], boxes[0 if comm is None else comm.rank])
             )
 
 

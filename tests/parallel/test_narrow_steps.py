@@ -24,13 +24,13 @@ def after_two_steps(comm, device, *settings):
 @pytest.mark.parametrize("wire", ROUNDING)
 def test_steps_lose_what_the_wire_rounds(comm, device, ranks, wire):
     whole, _ = after_two_steps(comm, device)
-    narrow, found = after_two_steps(comm, device, f"numerics.wire={wire}")
+    narrow, actual = after_two_steps(comm, device, f"numerics.wire={wire}")
     sums = np.array([np.abs(narrow - whole).max(), np.abs(whole).max()])
     changed, largest = sums if comm is None else np.max(comm.allgather(sums), axis=0)
     if ranks == 1:
-        assert changed == found["wire_error"] == 0
+        assert changed == actual["wire_error"] == 0
         return
-    assert 0.1 * ROUNDING[wire] < found["wire_error"] < ROUNDING[wire]
+    assert 0.1 * ROUNDING[wire] < actual["wire_error"] < ROUNDING[wire]
     assert 0 < changed < 10 * ROUNDING[wire] * largest
 
 

@@ -33,12 +33,12 @@ from slipstream.runs import make_simulation
 from slipstream.show.solver_texts import description
 from slipstream.spectral import problem_of_case as decomposition_choice
 
-TOLD = (1, 2, 3)
+NODE_SIZES = (1, 2, 3)
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """Tell this machine that so many ranks are a node; return the node of each rank."""
+def set_nodes(monkeypatch):
+    """Function that sets the ranks per node and returns the nodes of all ranks."""
 
     def tell(comm, per_node):
         monkeypatch.setenv(RANKS_PER_NODE, str(per_node))
@@ -53,41 +53,43 @@ def told(monkeypatch):
 def test_ranks_know_who_shares_their_node(comm, device, ranks):
     names = [platform.node()] if comm is None else comm.allgather(platform.node())
     assert len(set(names)) == int(os.environ.get("SLIPSTREAM_TEST_NODES", len(set(names))))
-    mine = own(comm, "test")
-    assert local_rank(mine) == names[: 0 if comm is None else comm.rank].count(platform.node())
+    private_comm = own(comm, "test")
+    assert local_rank(private_comm) == names[: 0 if comm is None else comm.rank].count(
+        platform.node()
+    )
     if ranks == 1 or device.kind != "cpu":
         return
     alone = len(set(names)) == 1
-    assert one_node(mine) == alone
-    assert chosen_transport("auto", mine, device) == ("peer" if alone else "mpi-p2p")
-    memory = make_transport("peer", mine, device).memory
+    assert one_node(private_comm) == alone
+    assert chosen_transport("auto", private_comm, device) == ("peer" if alone else "mpi-p2p")
+    memory = make_transport("peer", private_comm, device).memory
     assert memory.near == [name == platform.node() for name in names]
     assert memory.everywhere == alone
 
 
 @pytest.mark.several_ranks
-@pytest.mark.parametrize("per_node", TOLD)
-def test_ranks_believe_what_they_are_told_of_nodes(comm, device, told, per_node):
-    nodes, mine = told(comm, per_node), own(comm, "test")
-    assert list(node_numbers(mine)) == nodes
+@pytest.mark.parametrize("per_node", NODE_SIZES)
+def test_ranks_believe_what_they_are_told_of_nodes(comm, device, set_nodes, per_node):
+    nodes, private_comm = set_nodes(comm, per_node), own(comm, "test")
+    assert list(node_numbers(private_comm)) == nodes
     several = len(set(nodes)) > 1
-    assert one_node(mine) != several
+    assert one_node(private_comm) != several
     if device.kind != "cpu":
         return
-    assert chosen_transport("auto", mine, device) == ("mpi-p2p" if several else "peer")
-    memory = make_transport("peer", mine, device).memory
+    assert chosen_transport("auto", private_comm, device) == ("mpi-p2p" if several else "peer")
+    memory = make_transport("peer", private_comm, device).memory
     assert memory.near == [node == nodes[comm.rank] for node in nodes]
     # What aggregates is tried where there is something to aggregate, and never for large messages.
-    tried = "mpi-hierarchical" in transports_to_try(mine, device, 4096)
+    tried = "mpi-hierarchical" in transports_to_try(private_comm, device, 4096)
     assert tried == (several and len(set(nodes)) < len(nodes))
-    assert "mpi-hierarchical" not in transports_to_try(mine, device, 1 << 20)
+    assert "mpi-hierarchical" not in transports_to_try(private_comm, device, 1 << 20)
     # What keeps data on a GPU is the same as others without one.
-    named = [name for name in transports_to_try(mine, device, 1 << 20) if "device" in name]
+    named = [name for name in transports_to_try(private_comm, device, 1 << 20) if "device" in name]
     assert device.kind == "cuda" or not named
 
 
 @pytest.mark.several_ranks
-def test_pencils_of_a_node_replace_slabs_and_keep_the_bits(comm, device, told, monkeypatch):
+def test_pencils_of_a_node_replace_slabs_and_keep_the_bits(comm, device, set_nodes, monkeypatch):
     if device.kind != "cpu" or comm.size % 2 or comm.size < 4:
         pytest.skip("for an even number of CPUs, on two nodes or more")
 
@@ -106,13 +108,13 @@ def test_pencils_of_a_node_replace_slabs_and_keep_the_bits(comm, device, told, m
         return simulation
 
     digests = {simulated(decomposition="slab").digest()}
-    if max(told(comm, comm.size)):
+    if max(set_nodes(comm, comm.size)):
         return  # on several nodes already
     for name in ("_RANKS", "_RANKS_OF_NODE"):
         monkeypatch.setitem(getattr(decomposition_choice, name), "cpu", 2)
     alone = simulated()
     assert description(alone)["decomposition"] == "slabs of z planes"
-    told(comm, 2)
+    set_nodes(comm, 2)
     chosen = simulated()
     assert chosen.facts()["decomposition"].value == "pencil"
     assert "ranks along y and z" in description(chosen)["decomposition"]
@@ -126,12 +128,12 @@ def test_what_is_no_number_of_ranks_is_refused_on_all(comm, device, monkeypatch)
         chosen_transport("auto", comm, device)
 
 
-@pytest.mark.parametrize("per_node", (None, *TOLD))
+@pytest.mark.parametrize("per_node", (None, *NODE_SIZES))
 @pytest.mark.parametrize("division", [{}, {"layout": "pencil", "order": "natural"}])
-def test_transports_give_the_same_bits_on_any_nodes(comm, device, ranks, division, told, per_node):
+def test_transports_agree_on_any_nodes(comm, device, ranks, division, set_nodes, per_node):
     oracle, results = Oracle((6, 12, 10), "float64"), []
     if per_node and ranks > 1:
-        told(comm, per_node)
+        set_nodes(comm, per_node)
     names = ("auto", "peer", "mpi-p2p", "mpi-hierarchical")
     for transport in names if ranks > 1 and device.kind == "cpu" else ():
         fft = DistributedFFT((6, 12, 10), comm=comm, device=device, transport=transport, **division)
@@ -142,13 +144,13 @@ def test_transports_give_the_same_bits_on_any_nodes(comm, device, ranks, divisio
 
 
 @pytest.mark.several_ranks
-@pytest.mark.parametrize("per_node", TOLD)
+@pytest.mark.parametrize("per_node", NODE_SIZES)
 @pytest.mark.parametrize("name", ["peer", "mpi-p2p", "mpi-hierarchical"])
-def test_any_blocks_arrive_on_any_nodes(comm, device, ranks, transports, told, name, per_node):
+def test_any_blocks_arrive_on_any_nodes(comm, device, ranks, transports, set_nodes, name, per_node):
     """Boxes cut anywhere, some empty: two arrays there and back, again and again."""
     if name not in transports:
         pytest.skip("needs one GPU for every rank")
-    told(comm, per_node)
+    set_nodes(comm, per_node)
     transport, shape = make_transport(name, comm, device), (5, 4, 3)
 
     def check(sources, targets):
@@ -187,9 +189,9 @@ def test_any_blocks_arrive_on_any_nodes(comm, device, ranks, transports, told, n
 
 
 @pytest.mark.several_ranks
-@pytest.mark.parametrize("per_node", TOLD)
-def test_messages_are_counted_as_they_are_sent(comm, device, ranks, told, per_node):
-    nodes = told(comm, per_node)
+@pytest.mark.parametrize("per_node", NODE_SIZES)
+def test_messages_are_counted_as_they_are_sent(comm, device, ranks, set_nodes, per_node):
+    nodes = set_nodes(comm, per_node)
     plan = ExchangePlan.redistribution(
         slabs((ranks, ranks, 2), 0, ranks), slabs((ranks, ranks, 2), 1, ranks), comm.rank
     )

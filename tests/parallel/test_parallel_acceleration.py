@@ -26,11 +26,11 @@ pytestmark = pytest.mark.several_ranks
 def test_every_number_of_ranks_gives_the_same_flow(comm, device, storage, options):
     sample = make_sample("sandstone", (14, 15, 16), porosity=0.35, radius=4, seed=5)
     alone = permeability(sample, storage=storage, device=device, **options)
-    found = permeability(sample, storage=storage, device=device, comm=comm, **options)
-    assert found.steps == alone.steps
-    assert found.k == pytest.approx(alone.k, rel=1e-12 if storage.precision == "float64" else 1e-6)
-    assert found.resolution_error == pytest.approx(alone.resolution_error, nan_ok=True)
-    for axis, flow in found.flows.items():
+    actual = permeability(sample, storage=storage, device=device, comm=comm, **options)
+    assert actual.steps == alone.steps
+    assert actual.k == pytest.approx(alone.k, rel=1e-12 if storage.precision == "float64" else 1e-6)
+    assert actual.resolution_error == pytest.approx(alone.resolution_error, nan_ok=True)
+    for axis, flow in actual.flows.items():
         for name in ("velocity_z", "density"):
             whole = flow.fields.gather(name).data
             if comm is None or comm.rank == 0:
@@ -43,8 +43,8 @@ def test_all_ranks_have_the_same_number_of_vectors(comm, device, monkeypatch):
     sample = make_sample("sandstone", (14, 15, 16), porosity=0.35, radius=4, seed=5)
     # One rank is short of memory: then none is accelerated.
     monkeypatch.setattr("slipstream.lattice.acceleration._SHARE", 1e-9 if rank else 0.5)
-    found = permeability(sample, storage=Storage(), device=device, comm=comm, max_steps=20_000)
+    actual = permeability(sample, storage=Storage(), device=device, comm=comm, max_steps=20_000)
     plain = permeability(sample, storage=Storage(), device=device, comm=comm, vectors=0)
     if comm is not None and comm.size > 1:
-        assert found.steps == plain.steps
-        assert found.k == plain.k
+        assert actual.steps == plain.steps
+        assert actual.k == plain.k

@@ -7,13 +7,14 @@ import pytest
 import zarr
 from rich.console import Console
 
+from flows import save
 from slipstream.advection.advection_simulation import AdvectionSimulation
 from slipstream.case import parse_case
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.decomposition import factorisations
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
-from slipstream.files import open_checkpoint, write_checkpoint
+from slipstream.files import open_checkpoint
 from slipstream.runs.run_case import run_case
 from slipstream.show.solver_texts import description
 
@@ -53,17 +54,6 @@ def advance(simulation, steps):
     for _ in range(steps):
         simulation.advance(simulation.step_size())
     return simulation
-
-
-def save(simulation, folder):
-    write_checkpoint(
-        folder,
-        simulation.checkpoint(),
-        simulation.comm,
-        step=simulation.step,
-        time=simulation.time,
-        case=simulation.case.to_toml(),
-    )
 
 
 def tracer(simulation):
@@ -126,12 +116,12 @@ def test_run_of_one_rank_is_gone_on_with_by_several(comm, device, tmp_path, stra
 
 
 def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
-    one, many = tmp_path / "one", shared_folder / "many"
-    for simulation, folder in ((make(device), one), (make(device, comm=comm), many)):
+    alone, many = tmp_path / "one", shared_folder / "many"
+    for simulation, folder in ((make(device), alone), (make(device, comm=comm), many)):
         run_case(simulation, folder, Console(quiet=True))
-    state = open_checkpoint(one).path.relative_to(one)
+    state = open_checkpoint(alone).path.relative_to(alone)
     for name in ("fields.zarr", state):
-        stored = [zarr.open_group(folder / name, mode="r") for folder in (one, many)]
+        stored = [zarr.open_group(folder / name, mode="r") for folder in (alone, many)]
         expected, found = (group["tracer"][...] for group in stored)
         assert found.tobytes() == expected.tobytes()
         assert np.isfinite(found).all()

@@ -50,18 +50,18 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("call", "given", "told"), WRONG)
-def test_what_is_wrong_on_one_rank_is_refused_by_all(comm, ranks, call, given, told):
-    mine = given if comm is None or comm.rank == ranks - 1 else {}
-    is_empty = "pore" in told and ranks > 1
+@pytest.mark.parametrize(("call", "given", "message"), WRONG)
+def test_what_is_wrong_on_one_rank_is_refused_by_all(comm, ranks, call, given, message):
+    local_options = given if comm is None or comm.rank == ranks - 1 else {}
+    is_empty = "pore" in message and ranks > 1
     if is_empty:
         pytest.skip("each rank reads its own part of the image")
-    with pytest.raises((InputError, RunError, OSError), match=told):
-        call(comm, **mine)
+    with pytest.raises((InputError, RunError, OSError), match=message):
+        call(comm, **local_options)
 
 
 @pytest.mark.parametrize(
-    ("call", "given", "name"),
+    ("call", "changes", "name"),
     [
         (flow, {"axis": "x"}, "axis"),
         (flow, {"tolerance": 0.5}, "tolerance"),
@@ -72,11 +72,11 @@ def test_what_is_wrong_on_one_rank_is_refused_by_all(comm, ranks, call, given, t
         (divided, {"periodic": (False,) * 3}, "periodic"),
     ],
 )
-def test_what_differs_between_ranks_is_refused_by_all(comm, ranks, call, given, name):
+def test_what_differs_between_ranks_is_refused_by_all(comm, ranks, call, changes, name):
     if ranks == 1:
         pytest.skip("there is one rank")
     with pytest.raises(InputError, match=f"ranks disagree on {name}: rank 0 has"):
-        call(comm, **(given if comm.rank == ranks - 1 else {}))
+        call(comm, **(changes if comm.rank == ranks - 1 else {}))
 
 
 def test_values_that_do_not_fit_on_one_rank_are_refused_by_all_and_change_nothing(comm, ranks):

@@ -53,7 +53,7 @@ def test_exchange_measures_every_pattern_transport_and_size(comm, device):
 
 
 def test_what_is_sent_between_nodes_is_counted(comm, device, monkeypatch):
-    """Told that each rank, or the first two, are a node."""
+    """With one rank per node, or with the first two on a node."""
     several(comm)
     per_node = -(-comm.size // 2)
     monkeypatch.setenv(RANKS_PER_NODE, "5")

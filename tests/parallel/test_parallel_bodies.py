@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import RANDOM, advance
+from flows import RANDOM, advance, resumed_from, save
 from slipstream.case import parse_case
 from slipstream.engine.collective import own
-from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.runs import make_simulation
 
 BODIES = """
@@ -49,11 +48,11 @@ def test_forces_do_not_depend_on_the_number_of_ranks(comm, device, precision, de
         comm, lambda: row_of(advance(made(None, device, *settings), STEPS, STEP))
     )
     divided = (*settings, f"run.decomposition={decomposition}")
-    found = row_of(advance(made(comm, device, *divided), STEPS, STEP))
+    actual = row_of(advance(made(comm, device, *divided), STEPS, STEP))
     tolerance = {"float64": 1e-10, "float32": 2e-4}[precision]
     scale = max(abs(value) for name, value in expected.items() if "_force_" in name)
-    assert list(found) == list(expected) and scale > 0.1
-    for name, value in found.items():
+    assert list(actual) == list(expected) and scale > 0.1
+    for name, value in actual.items():
         assert abs(value - expected[name]) <= tolerance * max(scale, abs(expected[name])), name
 
 
@@ -68,18 +67,8 @@ def test_schedules_give_the_same_bits(comm, device):
 def test_states_go_on_with_the_same_bits(comm, device, shared_folder):
     whole = advance(made(comm, device), STEPS, STEP)
     half = advance(made(comm, device), STEPS // 2, STEP)
-    folder = shared_folder / "half"
-    write_checkpoint(
-        folder,
-        half.checkpoint(),
-        half.comm,
-        step=half.step,
-        time=half.time,
-        case=half.case.to_toml(),
-    )
-    later = make_simulation(half.case, half.comm, device)
-    later.resumed = open_checkpoint(folder, half.comm)
-    later.prepare()
+    save(half, shared_folder / "half")
+    later = resumed_from(half, shared_folder / "half", device)
     advance(later, STEPS - STEPS // 2, STEP)
     assert row_of(later) == row_of(whole)
     assert np.isfinite(list(row_of(whole).values())).all()

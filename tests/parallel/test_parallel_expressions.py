@@ -23,24 +23,24 @@ EXPRESSIONS = ("vorticity_magnitude", "pressure", "cos(z) + 1")
 def test_values_are_those_of_one_process(comm, device, case):
     def alone():
         flow = advance(start(device, *CASES[case]), 1).flow
-        found = {text: Evaluation(flow, text) for text in EXPRESSIONS}
-        points = {text: flow.device.to_host(one.at_points()) for text, one in found.items()}
-        rms = {text: one.reduce("rms") for text, one in found.items()}
+        actual = {text: Evaluation(flow, text) for text in EXPRESSIONS}
+        points = {text: flow.device.to_host(one.at_points()) for text, one in actual.items()}
+        rms = {text: one.reduce("rms") for text, one in actual.items()}
         return points, rms, Evaluation(flow, "velocity").spectrum()
 
     points, rms, spectrum = on_first_rank(comm, alone)
     shared = advance(start(device, *CASES[case], comm=comm), 1)
     flow, tolerance = shared.flow, 1e-4 if case == "flat" else 1e-11
-    own = flow.problem.geometry.physical_box.slices()
+    region = flow.problem.geometry.physical_box.slices()
     for text, expected in points.items():
         evaluation, scale = Evaluation(flow, text), np.abs(expected).max()
-        found = flow.device.to_host(evaluation.at_points())
-        np.testing.assert_allclose(found, expected[(..., *own)], rtol=0, atol=tolerance * scale)
+        actual = flow.device.to_host(evaluation.at_points())
+        np.testing.assert_allclose(actual, expected[(..., *region)], rtol=0, atol=tolerance * scale)
         value = evaluation.reduce("rms", comm)
         assert value == pytest.approx(rms[text], rel=tolerance)
         assert comm is None or len(set(comm.allgather(value))) == 1
-    found = Evaluation(flow, "velocity").spectrum(comm)
-    np.testing.assert_allclose(found, spectrum, rtol=0, atol=tolerance * spectrum.max())
+    actual = Evaluation(flow, "velocity").spectrum(comm)
+    np.testing.assert_allclose(actual, spectrum, rtol=0, atol=tolerance * spectrum.max())
 
 
 @pytest.mark.slow

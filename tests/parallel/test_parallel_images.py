@@ -23,7 +23,7 @@ DTYPES = ("bool", "uint8", "int16", "uint32", "float64")
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Let images as small as these be read in several turns."""
+    """Make images as small as these be read in several turns."""
     monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 48)
 
 
@@ -36,7 +36,7 @@ def rank_of(comm):
 
 
 def written(comm, path, write):
-    """Let one rank write a file that all then read."""
+    """Write a file on one rank that all then read."""
     if rank_of(comm) == 0:
         write(path)
     if comm is not None:
@@ -52,11 +52,11 @@ def write_raw(values, order="little", offset=0):
 def check(comm, source, boxes, mask):
     """Read the boxes of all ranks, and compare this one's."""
     box = boxes[rank_of(comm)]
-    found = source.read(box)
-    assert found.dtype == np.uint8
-    assert found.flags.c_contiguous
-    assert found.shape == box.shape
-    np.testing.assert_array_equal(found, mask[box.slices()])
+    actual = source.read(box)
+    assert actual.dtype == np.uint8
+    assert actual.flags.c_contiguous
+    assert actual.shape == box.shape
+    np.testing.assert_array_equal(actual, mask[box.slices()])
 
 
 @alike(examples=40)

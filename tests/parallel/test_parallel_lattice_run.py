@@ -7,7 +7,8 @@ import zarr
 from rich.console import Console
 
 from first_rank import on_first_rank
-from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, save, start, state, state_of
+from flows import save
+from lattice_flows import CASE, CHANNEL, SANDSTONE, advance, make, start, state, state_of
 from lattice_oracle import tight_pores
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.errors import InputError, RunError
@@ -79,19 +80,19 @@ def test_description_tells_how_even_the_shares_are(comm, device, ranks):
 
 
 def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_folder, tmp_path):
-    one, many = tmp_path / "one", shared_folder / "many"
+    alone, many = tmp_path / "one", shared_folder / "many"
     settings = ("time.end=20", "output.vtk=true", "output.fields_interval=10")
     for simulation, folder in (
-        (make(device, *settings), one),
+        (make(device, *settings), alone),
         (make(device, *settings, comm=comm), many),
     ):
         run_case(simulation, folder, Console(quiet=True))
-    stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (one, many)]
+    stored = [zarr.open_group(folder / "fields.zarr", mode="r") for folder in (alone, many)]
     assert sorted(stored[0].array_keys()) == sorted(stored[1].array_keys())
     for name, array in stored[0].arrays():
         assert stored[1][name][...].tobytes() == array[...].tobytes(), name
-    assert (many / "flow.vti").read_bytes() == (one / "flow.vti").read_bytes()
-    assert_same_bits(state(many), state(one))
+    assert (many / "flow.vti").read_bytes() == (alone / "flow.vti").read_bytes()
+    assert_same_bits(state(many), state(alone))
     assert open_checkpoint(many).step == 20
 
 
@@ -174,7 +175,7 @@ def test_run_that_is_gone_on_with_otherwise_gives_the_permeability_from_rest(
 
 
 def test_slices_are_the_rock_that_an_array_is(comm, device, shared_folder):
-    """A part of it, mirrored, to the bit, and the state is that of the same image."""
+    """A part of the image, mirrored: the same bits, and the state belongs to the same image."""
     pores, scan = tight_pores(), shared_folder / "scan"
     if comm is None or comm.rank == 0:
         np.save(shared_folder / "tight.npy", pores)

@@ -5,9 +5,9 @@ import pytest
 import zarr
 from rich.console import Console
 
-from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, start
+from flows import UNEVEN_BOX, advance, diagnostics, make_case, modes_of, own_part, save, start
 from slipstream.engine.errors import RunError
-from slipstream.files import durable_files, open_checkpoint, write_checkpoint, zarr_store
+from slipstream.files import durable_files, open_checkpoint, zarr_store
 from slipstream.runs.run_case import run_case
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -18,17 +18,6 @@ RUN = (
     "output.fields_interval=0.03",
     "output.spectra_interval=0.02",
 )
-
-
-def save(simulation, folder):
-    return write_checkpoint(
-        folder,
-        simulation.checkpoint(),
-        simulation.comm,
-        step=simulation.step,
-        time=simulation.time,
-        case=simulation.case.to_toml(),
-    )
 
 
 def stored_modes(folder):
@@ -89,11 +78,11 @@ def test_output_does_not_depend_on_the_number_of_ranks(comm, device, shared_fold
         for name, array in one.arrays():
             if name.endswith("residual"):
                 continue  # a small difference of large terms, too inexact to compare
-            expected, found = array[...], many[name][...]
-            assert found.dtype == expected.dtype
+            expected, actual = array[...], many[name][...]
+            assert actual.dtype == expected.dtype
             # Roundings of 5 steps; missing parts would be not-a-number.
             scale = max(np.abs(expected).max(), 1e-3)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale, err_msg=name)
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12 * scale, err_msg=name)
     np.testing.assert_array_equal(diagnostics(alone)["step"], diagnostics(together)["step"])
     assert (alone / "case.toml").read_text() == (together / "case.toml").read_text()
 

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import RANDOM, advance
+from flows import RANDOM, advance, resumed_from, save
 from slipstream.case import parse_case
 from slipstream.engine.collective import own
 from slipstream.engine.device import HostDevice
-from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
 from slipstream.runs import make_simulation
 from slipstream.spectral import particles as particle_state
 
-# Those that fall cross several planes in a step.
+# Particles that fall across several planes per step.
 SETS = """
 [[particles]]
 number = 301
@@ -75,11 +74,11 @@ def test_paths_do_not_depend_on_the_number_of_ranks(comm, device, case, divided)
     of_gpus = device.kind == "cpu" and divided == PENCILS
     simulation = made(comm, HostDevice(tiled=True) if of_gpus else device, *case, *divided)
     before = simulation.particles.whole("falling", "position", 0.0)
-    found = everything(advance(simulation, STEPS, STEP))
+    actual = everything(advance(simulation, STEPS, STEP))
     length = 2 * np.pi
-    assert (before[:, 2] - found["falling", "position"][:, 2]).min() > length / 4
+    assert (before[:, 2] - actual["falling", "position"][:, 2]).min() > length / 4
     tolerance = {"float64": 1e-11, "float32": 1e-4}[precision]
-    for key, values in found.items():
+    for key, values in actual.items():
         assert np.abs(values - expected[key]).max() <= tolerance * np.abs(expected[key]).max(), key
 
 
@@ -88,12 +87,12 @@ def test_schedules_and_transports_give_the_same_bits(comm, device):
         return everything(advance(made(comm, device, *settings), STEPS, STEP))
 
     transports = ("mpi", "auto") if comm is not None else ("auto",)
-    first, *others = [
+    first, *rest = [
         found(f"run.schedule={schedule}", f"run.transport={transport}")
         for schedule in ("serial", "overlap")
         for transport in transports
     ]
-    for other in others:
+    for other in rest:
         assert all((other[key] == first[key]).all() for key in first)
 
 
@@ -102,19 +101,8 @@ def test_states_go_on_with_the_same_bits(comm, device, shared_folder, monkeypatc
     whole = everything(advance(made(comm, device), STEPS, STEP))
     monkeypatch.setattr(particle_state, "_MOST_BYTES", 2000)
     half = advance(made(comm, device), STEPS // 2, STEP)
-    folder = shared_folder / "half"
-    state = write_checkpoint(
-        folder,
-        half.checkpoint(),
-        half.comm,
-        step=half.step,
-        time=half.time,
-        case=half.case.to_toml(),
-    )
-    assert state.is_dir()
-    later = make_simulation(half.case, half.comm, device)
-    later.resumed = open_checkpoint(folder, half.comm)
-    later.prepare()
+    assert save(half, shared_folder / "half").is_dir()
+    later = resumed_from(half, shared_folder / "half", device)
     found = everything(advance(later, STEPS - STEPS // 2, STEP))
     for key, values in found.items():
         assert (values == whole[key]).all(), key

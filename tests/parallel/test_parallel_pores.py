@@ -21,13 +21,13 @@ def planes(comm, image):
 
 
 def check(comm, image, periodic, axes, kept, numbers):
-    """Compare this rank's part of the result with that of the whole image."""
+    """Compare this rank's part of the result with the result of the whole image."""
     voxels = planes(comm, image)
-    found = keep_percolating(voxels, image.shape, periodic, axes, comm)
+    actual = keep_percolating(voxels, image.shape, periodic, axes, comm)
 
     def compare():
         np.testing.assert_array_equal(voxels, planes(comm, kept))
-        assert found == numbers
+        assert actual == numbers
 
     together(comm, compare)
 

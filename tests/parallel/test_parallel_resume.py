@@ -1,4 +1,4 @@
-"""A run whose segments have other numbers of ranks: its output is that of one process."""
+"""A run whose segments have different numbers of ranks has the output of one process."""
 
 import numpy as np
 import pytest
@@ -33,11 +33,11 @@ def assert_same_output(run, alone):
     assert ours["step"].tolist() == list(range(7))
     np.testing.assert_allclose(ours["energy"], theirs["energy"], rtol=1e-12)
     for name in ("fields.zarr", "spectra.zarr", "outputs/velocity_x-plane.zarr", *AVERAGES):
-        found, expected = (xarray.open_zarr(folder / name).load() for folder in (run, alone))
-        assert found.time.values.tolist() == expected.time.values.tolist()
+        actual, expected = (xarray.open_zarr(folder / name).load() for folder in (run, alone))
+        assert actual.time.values.tolist() == expected.time.values.tolist()
         for array in expected.data_vars:
             scale = np.abs(expected[array].values).max()
-            np.testing.assert_allclose(found[array], expected[array], rtol=0, atol=1e-12 * scale)
+            np.testing.assert_allclose(actual[array], expected[array], rtol=0, atol=1e-12 * scale)
     assert open_checkpoint(run).step == 6
 
 

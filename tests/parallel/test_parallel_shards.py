@@ -103,23 +103,25 @@ def test_states_are_read_on_other_boxes_and_damage_is_found(
     for step, how in ((1, "bricks"), (2, "rows")):
         mine = field(whole(step), DIVISIONS[how](ranks), rank, "u_hat")
         path = write_checkpoint(shared_folder, [mine], comm, step=step, time=0.1, case="")
-    found = open_checkpoint(shared_folder, comm)
-    assert found.arrays["u_hat"].inner is not None
+    actual = open_checkpoint(shared_folder, comm)
+    assert actual.arrays["u_hat"].inner is not None
     box = bisected(ranks, 3)[rank]
-    np.testing.assert_array_equal(found.read("u_hat", box.start, box.shape), whole(2)[box.slices()])
+    np.testing.assert_array_equal(
+        actual.read("u_hat", box.start, box.shape), whole(2)[box.slices()]
+    )
     np.testing.assert_array_equal(
         read_array(path, "u_hat", bisected(ranks, 3), comm), whole(2)[box.slices()]
     )
     if rank == 0:
         shard = max(path.glob("u_hat/c.*"))
         content = bytearray(shard.read_bytes())
-        content[math.prod(found.arrays["u_hat"].inner)] ^= 1
+        content[math.prod(actual.arrays["u_hat"].inner)] ^= 1
         shard.write_bytes(content)
     if comm is not None:
         comm.Barrier()
-    found = open_checkpoint(shared_folder, comm)
-    assert found.step == 1
-    assert "array u_hat, shard" in found.warnings[0]
+    actual = open_checkpoint(shared_folder, comm)
+    assert actual.step == 1
+    assert "array u_hat, shard" in actual.warnings[0]
 
 
 def test_a_shard_that_one_rank_cannot_write_ends_all(comm, ranks, shared_folder, monkeypatch):
@@ -132,12 +134,12 @@ def test_a_shard_that_one_rank_cannot_write_ends_all(comm, ranks, shared_folder,
                 raise OSError(28, "No space left on device")
         replace_file(path, content, **options)
 
-    mine = field(whole(1), bisected(ranks), rank, "u_hat")
-    write_checkpoint(shared_folder, [mine], comm, step=1, time=0.1, case="")
+    local = field(whole(1), bisected(ranks), rank, "u_hat")
+    write_checkpoint(shared_folder, [local], comm, step=1, time=0.1, case="")
     with monkeypatch.context() as patch:
         patch.setattr(zarr_store, "replace_file", fail)
         with pytest.raises(RunError, match=r"u_hat/c\.\S+ cannot be written: No space"):
-            write_checkpoint(shared_folder, [mine], comm, step=2, time=0.2, case="")
+            write_checkpoint(shared_folder, [local], comm, step=2, time=0.2, case="")
     if comm is not None:
         comm.Barrier()
     assert open_checkpoint(shared_folder, comm).step == 1

@@ -36,15 +36,15 @@ def test_result_does_not_depend_on_the_number_of_ranks(comm, device, box, precis
         spectrum = serial.spectra()["energy_spectrum"]
         return modes_of(serial), serial.diagnostics(), spectrum, serial.step_size()
 
-    expected, one, (waves, spectrum), step_size = on_first_rank(comm, alone)
+    expected, row, (waves, spectrum), step_size = on_first_rank(comm, alone)
     shared = advance(start(device, *settings, comm=comm), 5)
-    # Only the grouping of transforms differs, so errors are a few roundings a step.
+    # Only the grouping of transforms differs, so errors are a few roundings per step.
     tolerance = {"float64": 1e-12, "float32": 1e-5}[precision]
     mine = np.abs(modes_of(shared) - own_part(shared, expected)).max(initial=0.0)
     assert mine <= tolerance * np.abs(expected).max()
     many = shared.diagnostics()
     for name in ("energy", "enstrophy", "dissipation", "helicity"):
-        assert many[name] == pytest.approx(one[name], rel=tolerance, abs=tolerance)
+        assert many[name] == pytest.approx(row[name], rel=tolerance, abs=tolerance)
     shared_waves, shared_spectrum = shared.spectra()["energy_spectrum"]
     np.testing.assert_array_equal(shared_waves, waves)
     np.testing.assert_allclose(shared_spectrum, spectrum, rtol=0, atol=tolerance * spectrum.max())

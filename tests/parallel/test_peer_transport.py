@@ -149,11 +149,11 @@ def test_only_the_transports_own_arrays_can_be_exchanged(comm, device):
     exchanged = ExchangePlan.redistribution(
         slabs((8, 8), 0, comm.size), slabs((8, 8), 1, comm.size), comm.rank
     )
-    mine = transport.empty((exchanged.send_size,), np.float64)
+    local = transport.empty((exchanged.send_size,), np.float64)
     foreign = device.empty((exchanged.receive_size,), np.float64)
     if all(box.size for box in slabs((8, 8), 1, comm.size)):
         with pytest.raises(ValueError, match="empty()"):
-            transport.prepare(exchanged, [(mine, foreign)])
+            transport.prepare(exchanged, [(local, foreign)])
         comm.Barrier()
 
 

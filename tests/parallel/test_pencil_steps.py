@@ -5,10 +5,9 @@ import pytest
 
 from fft_cases import usable_transports
 from first_rank import on_first_rank
-from flows import advance, make_case, modes_of, own_part, points_of, start
+from flows import advance, make_case, modes_of, own_part, points_of, save, start
 from slipstream.engine.decomposition import check_boxes
 from slipstream.engine.errors import InputError
-from slipstream.files.checkpoint import write_checkpoint
 from slipstream.spectral.cfl import courant_rate
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
@@ -73,7 +72,7 @@ def test_steps_have_the_bits_of_slabs(comm, device, ranks, name, schedule):
         np.testing.assert_allclose(spectrum, expected[key], rtol=rounding, atol=rounding)
 
 
-# Fields on the host in tiles of so many parts of a field: of whole planes, and of less than one. Of
+# Fields on the host in tiles of these parts of a field: of whole planes, and of less than one. Of
 # what has rows of modes in parts, no columns stay on the device.
 STREAMED = {
     "whole planes": ("{ tiles = 2 }", True),
@@ -180,14 +179,7 @@ def test_points_and_modes_are_divided_along_two_axes(comm, device, ranks):
 )
 def test_a_state_goes_on_in_the_other_decomposition(comm, device, before, after, shared_folder):
     first = advance(start(device, *BOX, before, comm=comm), 2)
-    write_checkpoint(
-        shared_folder,
-        first.checkpoint(),
-        step=first.step,
-        time=first.time,
-        case=first.case.to_toml(),
-        comm=comm,
-    )
+    save(first, shared_folder)
     expected = taken_together(comm, advance(first, 1))
     second = start(
         device,

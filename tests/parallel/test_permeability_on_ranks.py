@@ -1,4 +1,4 @@
-"""What `permeability` tells on several ranks is what it tells on one."""
+"""`permeability` reports the same on several ranks as on one."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:pore faces solid")
 
 
 def numbers(result):
-    """Return what ranks must agree on but for the order of sums."""
+    """Return the numbers on which ranks must agree, up to the order of sums."""
     flows = result.flows.values()
     ratios = [[flow.tortuosity, flow.reynolds, flow.mach, flow.balance] for flow in flows]
     vectors = [np.array([vars(flow)[name] for flow in flows]) for name in ("k", "wall_force")]
@@ -46,16 +46,16 @@ def test_every_rank_has_the_result_of_one(comm, device, choices, shared_folder):
 
     expected, profile, (density, edges), arrays = on_first_rank(comm, alone)
     result = permeability(IMAGE, comm=comm, **settings)
-    for mine, theirs in zip(numbers(result), expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
+    for value, theirs in zip(numbers(result), expected, strict=True):
+        np.testing.assert_allclose(value, theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
     np.testing.assert_array_equal(result.porosity_profile, profile)
     flow = result.flows[choices["axis"].replace("all", "z")]
     found = flow.speed_histogram(7)
     np.testing.assert_allclose(found[0], density, rtol=1e-9, atol=2 / edges[-1] / IMAGE.size)
     np.testing.assert_allclose(found[1], edges, rtol=1e-9)
     for name, array in zip(("velocity", "pressure", "pore"), arrays, strict=True):
-        mine = flow.fields[name]
-        np.testing.assert_array_equal(mine.data, array[mine.region()])
+        value = flow.fields[name]
+        np.testing.assert_array_equal(value.data, array[value.region()])
         root = 0 if comm is None else comm.size - 1
         whole = flow.fields.gather(name, root).data
         if comm is None or comm.rank == root:
@@ -72,26 +72,28 @@ def test_every_rank_has_the_result_of_one(comm, device, choices, shared_folder):
 def test_any_rank_stops_the_flow_and_any_failure_of_a_callback_ends_all(comm, device):
     rank, last = (0, 0) if comm is None else (comm.rank, comm.size - 1)
     settings = {"device": device, "interval": 10, "tolerance": 1e-12, "comm": comm, **PLAIN}
-    result = permeability(IMAGE, callback=lambda told: told.step >= 20 and rank == last, **settings)
+    result = permeability(
+        IMAGE, callback=lambda progress: progress.step >= 20 and rank == last, **settings
+    )
     assert (result.steps, result.flow.ended) == (20, "callback")
 
-    def fails(told):
+    def fails(progress):
         if rank == last:
             raise KeyError("mine")
 
     with pytest.raises((KeyError, RunError), match="mine"):
         permeability(IMAGE, callback=fails, **settings)
     with pytest.raises(InputError, match="callback: returned 1; accepted: True to stop"):
-        permeability(IMAGE, callback=lambda told: 1 if rank == last else None, **settings)
-    again = permeability(IMAGE, callback=lambda told: told.step >= 20, **settings)
+        permeability(IMAGE, callback=lambda progress: 1 if rank == last else None, **settings)
+    again = permeability(IMAGE, callback=lambda progress: progress.step >= 20, **settings)
     assert again.k == result.k
 
 
 def test_an_interrupt_of_one_rank_ends_all_with_what_there_is(comm, device):
     last = comm is None or comm.rank == comm.size - 1
 
-    def interrupt(told):
-        if told.step == 20 and last:
+    def interrupt(progress):
+        if progress.step == 20 and last:
             os.kill(os.getpid(), signal.SIGINT)
 
     settings = {"device": device, "interval": 10, "tolerance": 1e-12, "comm": comm, **PLAIN}
@@ -101,7 +103,7 @@ def test_an_interrupt_of_one_rank_ends_all_with_what_there_is(comm, device):
     assert result.flow.ended == "interrupted"
     assert result.steps == (22 if comm is None else 30)
     # The communicator is as good as before.
-    again = permeability(IMAGE, callback=lambda told: told.step >= result.steps, **settings)
+    again = permeability(IMAGE, callback=lambda progress: progress.step >= result.steps, **settings)
     assert comm is None or again.k == result.k
     assert result.fields.gather("speed").shape == IMAGE.shape
 

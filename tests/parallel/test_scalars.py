@@ -34,7 +34,7 @@ def stratified(comm, device, **options):
 
 @pytest.mark.slow
 def test_budgets_are_met_to_the_order_of_time(comm, device):
-    """Rows a step apart obey the trapezoidal rule, whose error is that of the second order."""
+    """Rows a step apart obey the trapezoidal rule, with an error of second order."""
     sim = stratified(comm, device)
     sim.step(20)
     rows = [sim.diagnostics]
@@ -45,7 +45,7 @@ def test_budgets_are_met_to_the_order_of_time(comm, device):
     _, far, near = rows
     for name in ("budget", "buoyancy", "temperature", "dye"):
         assert abs(near[f"{name}_residual"]) < 0.2 * abs(far[f"{name}_residual"]) < 0.02
-    # The production is that of points, and half the variance no part of the energy.
+    # The production is a sum over points, and half the variance no part of the energy.
     velocity, heat = (sim.fields[one].gather() for one in ("velocity", "temperature"))
     along = 0.3 * velocity[0] + velocity[2]
     assert near["temperature_production"] == pytest.approx(-(along * heat).mean(), rel=1e-10)
@@ -59,11 +59,11 @@ def test_budgets_are_met_to_the_order_of_time(comm, device):
 
 
 def test_scalars_do_not_act_on_the_flow(comm, device):
-    one, other = (stratified(comm, device, **options) for options in ({}, NONE))
-    for sim in (one, other):
+    first, other = (stratified(comm, device, **options) for options in ({}, NONE))
+    for sim in (first, other):
         sim.step(3)
     for name in ("velocity", "buoyancy"):
-        fields = (sim.fields[name].gather() for sim in (one, other))
+        fields = (sim.fields[name].gather() for sim in (first, other))
         np.testing.assert_allclose(*fields, rtol=0, atol=1e-14)
 
 

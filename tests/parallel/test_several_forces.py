@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from first_rank import on_first_rank
-from flows import advance, modes_of, own_part, start
-from slipstream.files.checkpoint import write_checkpoint
+from flows import advance, modes_of, own_part, save, start
 
 BOX = ("grid.points=[16, 12, 10]", "initial.peak_wavenumber=2.0", "time.integrator=rk3")
 FORCES = """forcing=[
@@ -51,28 +50,27 @@ def test_forces_do_not_depend_on_ranks_or_memory(comm, device, ranks, alone, nam
     simulation = advance(start(device, *settings_of(name), comm=comm), 2)
     advance(simulation, 1, 0.02)
     expected, diagnostics = alone
-    found = modes_of(simulation)
+    actual = modes_of(simulation)
     # What follows from sums over all modes differs by roundings; in one process nothing does.
     if ranks == 1 and device.kind == "cpu" and name != "host update":
-        np.testing.assert_array_equal(found, own_part(simulation, expected))
-    np.testing.assert_allclose(found, own_part(simulation, expected), rtol=0, atol=1e-13)
+        np.testing.assert_array_equal(actual, own_part(simulation, expected))
+    np.testing.assert_allclose(actual, own_part(simulation, expected), rtol=0, atol=1e-13)
     now = simulation.diagnostics()
     assert now["injection"] == pytest.approx(diagnostics["injection"], rel=1e-10)
 
 
 def test_schedules_give_the_same_bits(comm, device):
-    one, other = (
+    first, other = (
         modes_of(advance(start(device, *settings_of(name), comm=comm), 2))
         for name in ("slab", "serial")
     )
-    assert one.tobytes() == other.tobytes()
+    assert first.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("name", ["slab", "pencil"])
 def test_a_state_goes_on_with_the_same_bits(comm, device, name, shared_folder):
     first = advance(start(device, *settings_of(name), comm=comm), 3)
-    state = {"step": first.step, "time": first.time, "case": first.case.to_toml(), "comm": comm}
-    write_checkpoint(shared_folder, first.checkpoint(), **state)
+    save(first, shared_folder)
     settings = [one for one in settings_of(name) if not one.startswith("initial.")]
     restart = f"initial.restart={shared_folder}"
     second = advance(start(device, *settings, restart, comm=comm), 2)

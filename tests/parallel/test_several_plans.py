@@ -79,7 +79,7 @@ def waiting_transports(device, transports):
 
 @pytest.mark.parametrize("layout", ["slab", "pencil"])
 def test_plans_that_threads_run_in_any_order_do_not_mix(comm, device, ranks, transports, layout):
-    """Each thread has a plan; in which order they come is left to each rank."""
+    """Each thread has a plan; the order of the threads is left to every rank."""
     for transport in waiting_transports(device, transports) if ranks > 1 else ["auto"]:
         plans = [plan(comm, device, transport, layout=layout) for _ in range(2)]
         arrays = [filled(fft, 1 + number) for number, fft in enumerate(plans)]
@@ -187,19 +187,19 @@ def test_an_error_that_one_rank_catches_spoils_no_other_plan(
     if ranks == 1:
         pytest.skip("needs several ranks")
     for transport in waiting_transports(device, transports):
-        one, other = plan(comm, device, transport), plan(comm, device, transport)
-        arrays, others = filled(one, 1), filled(other, 2)
-        assert_right(one, arrays, 1)
+        first, other = plan(comm, device, transport), plan(comm, device, transport)
+        arrays, other_arrays = filled(first, 1), filled(other, 2)
+        assert_right(first, arrays, 1)
         monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
         given = arrays[0][:, :1] if comm.rank == ranks - 1 else arrays[0]
         with pytest.raises((InputError, RunError)):
-            one.forward(given, arrays[1])
+            first.forward(given, arrays[1])
         wait_for_all(comm)
         monkeypatch.undo()
-        assert_right(other, others, 2)
+        assert_right(other, other_arrays, 2)
         monkeypatch.setenv("SLIPSTREAM_TIMEOUT", "1")
         with pytest.raises(RunError):  # no rank takes messages left over from before
-            one.forward(*arrays)
+            first.forward(*arrays)
         monkeypatch.undo()
 
 
@@ -207,7 +207,7 @@ def test_plans_come_and_go_in_any_order_and_leave_no_communicator(comm, device, 
     """Some are closed by nobody, and ranks drop them at different times."""
     if ranks == 1:
         pytest.skip("needs several ranks")
-    mine = random.Random(comm.rank)
+    draws = random.Random(comm.rank)
     kept, used = [], []
     gc.collect()
     for number in range(120):
@@ -215,7 +215,7 @@ def test_plans_come_and_go_in_any_order_and_leave_no_communicator(comm, device, 
         kept.append(fft)
         del fft
         if number % 4 == 3:
-            mine.shuffle(kept)
+            draws.shuffle(kept)
             del kept[2:]
             gc.collect()
         if number % 10 == 9:

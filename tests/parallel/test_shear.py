@@ -45,7 +45,7 @@ def stratified(comm, device, **options):
 
 
 def warned(comm, text):
-    """Return what expects a warning, which the first rank gets."""
+    """Return the context that expects a warning, which the first rank gets."""
     is_first = comm is None or comm.rank == 0
     return pytest.warns(RuntimeWarning, match=text) if is_first else contextlib.nullcontext()
 
@@ -72,11 +72,11 @@ def amplitudes_of_wave(time, start, rates):
 
     for number in range(steps):
         at = number * size
-        one = slopes(at, now)
-        two = slopes(at + size / 2, now + size / 2 * one)
+        slope = slopes(at, now)
+        two = slopes(at + size / 2, now + size / 2 * slope)
         three = slopes(at + size / 2, now + size / 2 * two)
         four = slopes(at + size, now + size * three)
-        now = now + size / 6 * (one + 2 * two + 2 * three + four)
+        now = now + size / 6 * (slope + 2 * two + 2 * three + four)
     return now
 
 
@@ -125,7 +125,7 @@ def test_waves_are_exact_across_changes_of_labels(comm, device, time):
 
 
 def test_growth_is_that_of_orr():
-    """What the waves are compared with: k^2 u_y is constant but for the integral of viscosity."""
+    """Reference of the waves: k^2 u_y is constant but for the integral of viscosity."""
     time = 2.5
 
     def rates(k, values):
@@ -167,14 +167,16 @@ def test_forces_that_no_frame_changes_are_exact(comm, device):
         sim.fields["velocity"].gather(), (jet, 0, grown * np.cos(y)), strict=True
     ):
         np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=0, atol=1e-9)
-    own = boxed("hd", comm, device, forcing=forces[0], initial={"velocity": along(WAVE, *START)})
-    own.run(until=time)
+    simulation = boxed(
+        "hd", comm, device, forcing=forces[0], initial={"velocity": along(WAVE, *START)}
+    )
+    simulation.run(until=time)
 
     def rates(k, values):
         return turned(np.zeros(3), values) + (rate - VISCOSITY * (k @ k)) * values
 
     expected = at_points(amplitudes_of_wave(time, START, rates), time)
-    np.testing.assert_allclose(own.fields["velocity"].gather(), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(simulation.fields["velocity"].gather(), expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def check_swaps(comm, device, name, policy, dtype, places):
         graph = StepGraph(device)
         swap.record(graph, number, array, "numbers")
         steps.append(commit(graph, policy))
-    found = []
+    results = []
     for round_ in range(6):
         array, step = arrays[round_ % 2], steps[round_ % 2]
         device.run(device.copy(array, device.array(values(dtype, round_, rank))))
@@ -76,9 +76,9 @@ def check_swaps(comm, device, name, policy, dtype, places):
         # Nobody waits for the others but by the exchange.
         step.run()
         step.synchronize()
-        found.append(device.to_host(array).copy())
+        results.append(device.to_host(array).copy())
     transport.check()
-    for round_, one in enumerate(found):
+    for round_, one in enumerate(results):
         np.testing.assert_array_equal(one, expected(places, rank, dtype, round_))
 
 
@@ -146,12 +146,12 @@ def test_redistributed_arrays_are_slices_of_the_whole(comm, ranks, shape, dtype,
     rank = 0 if comm is None else comm.rank
     part = whole[sources[rank].slices()]
     before = part.copy()
-    found = redistribute(part, sources, targets, comm)
+    actual = redistribute(part, sources, targets, comm)
 
     def check():
-        assert found.dtype == whole.dtype
-        assert found.flags.c_contiguous
-        np.testing.assert_array_equal(found, whole[targets[rank].slices()])
+        assert actual.dtype == whole.dtype
+        assert actual.flags.c_contiguous
+        np.testing.assert_array_equal(actual, whole[targets[rank].slices()])
         np.testing.assert_array_equal(part, before)
 
     together(comm, check)

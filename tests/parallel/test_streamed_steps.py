@@ -306,7 +306,7 @@ def test_messages_of_mpi_give_the_same_bits_as_shared_memory(comm, device, how):
 
 
 def test_a_step_of_flow_takes_its_state_over_the_bus_once_in_a_substage(device):
-    """A midpoint step reads its state in each substage, and writes it once."""
+    """A midpoint step reads its state once per substage, and writes it once."""
     problem = SpectralSimulation(
         make_case(*BOX, *STREAMED, "time.integrator=rk2"), None, device
     ).problem
@@ -404,7 +404,7 @@ def test_residency_that_cannot_be_is_refused(settings, message):
 
 
 def test_ranks_that_may_take_different_shares_of_memory_agree(comm, device, ranks, monkeypatch):
-    """What is free differs from rank to rank, and the smallest counts."""
+    """Free memory differs from rank to rank, and the smallest counts."""
     rank = 0 if comm is None else comm.rank
     monkeypatch.setattr(memory_placement, "memory_limit", lambda *_: 1 << 30 if rank else 20_000)
     with pytest.raises(InputError, match="run.memory: .* at least"):

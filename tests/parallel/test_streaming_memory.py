@@ -92,12 +92,12 @@ def test_memory_that_is_none_is_refused(comm, device, memory):
 
 
 def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, monkeypatch):
-    taken = []
+    sizes = []
     empty, kind = type(device).empty, type(device)
 
     def noted(self, shape, dtype):
         array = empty(self, shape, dtype)
-        taken.append(array.nbytes if self is device else 0)
+        sizes.append(array.nbytes if self is device else 0)
         return array
 
     shape = (40, 36, 50)
@@ -121,9 +121,9 @@ def test_exchanges_between_devices_take_the_memory_that_they_say(comm, device, m
                     one.nbytes for pairs in exchanges.buffers for pair in pairs for one in pair
                 )
             if device.kind == "cuda" and fft.transport != "peer":
-                assert sum(taken) <= said
+                assert sum(sizes) <= said
             assert said <= 24 << 20
-            taken.clear()
+            sizes.clear()
             oracle = Oracle(shape, "float64")
             oracle.assert_modes(fft, fft.forward(oracle.input(fft)))
 
@@ -162,7 +162,7 @@ def transform_often(comm, device, transports, count, seed=0):
 
 
 def held(comm, device):
-    """Return what this process holds: bytes of memory, here and on the device, threads, files."""
+    """Return the resources of this process: bytes here and on the device, threads, files."""
     gc.collect()
     plan_on_host(comm, device)  # which frees what plans before it have shared
     gc.collect()
@@ -189,7 +189,7 @@ def held(comm, device):
 
 @pytest.mark.thorough
 def test_many_plans_leave_nothing_behind(comm, device, transports):
-    # The same transforms: what compiles kernels, and what is loaded of them, stays a while.
+    # The same transforms: compilers of kernels, and loaded kernels, stay a while.
     transform_often(comm, device, transports, 8, seed=1)
     before = held(comm, device)
     transform_often(comm, device, transports, 8, seed=1)

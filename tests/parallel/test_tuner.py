@@ -28,14 +28,14 @@ def clock(monkeypatch):
         def perf_counter(self):
             return self.now
 
-    mine, runs = Clock(), []
-    monkeypatch.setattr(tuner, "time", mine)
+    rank_clock, runs = Clock(), []
+    monkeypatch.setattr(tuner, "time", rank_clock)
 
     def of(seconds):
         def prepare(candidate):
             def action():
                 runs.append(candidate)
-                mine.now += seconds[candidate]
+                rank_clock.now += seconds[candidate]
 
             return action
 

@@ -31,7 +31,7 @@ EXPRESSIONS = (
 
 
 def walled(device, comm=None, points=(12, 10, 8), model="boussinesq", **options):
-    given = {
+    defaults = {
         "length": ["2 pi", "2 pi", HEIGHT],
         "walls": "z",
         "step": 0.02,
@@ -39,7 +39,7 @@ def walled(device, comm=None, points=(12, 10, 8), model="boussinesq", **options)
         **(NUMBERS if model == "boussinesq" else {"viscosity": 0.02}),
         **options,
     }
-    return Flow(model, points=list(points), comm=comm, device=device, **given)
+    return Flow(model, points=list(points), comm=comm, device=device, **defaults)
 
 
 def doubled(device, points=(12, 10, 8), **options):
@@ -77,11 +77,11 @@ def test_equals_the_symmetric_flow_of_a_doubled_box(comm, device, symmetric, pre
         assert_close(
             flow.fields[name].gather(), at_middles(symmetric.fields[name].gather()), tolerance
         )
-    own, theirs = flow.diagnostics, symmetric.diagnostics
-    assert set(theirs) - set(own) == {"helicity"}
-    for name in own:
+    actual, theirs = flow.diagnostics, symmetric.diagnostics
+    assert set(theirs) - set(actual) == {"helicity"}
+    for name in actual:
         if "residual" not in name and name != "divergence":
-            assert own[name] == pytest.approx(theirs[name], rel=10 * tolerance, abs=1e-15), name
+            assert actual[name] == pytest.approx(theirs[name], rel=10 * tolerance, abs=1e-15), name
     for name, (shells, values) in flow.spectra.items():
         expected = symmetric.spectra[name]
         np.testing.assert_array_equal(shells, expected[0])
@@ -131,14 +131,14 @@ def test_bodies_are_those_of_a_doubled_box_with_their_mirror_images(comm, device
     wavy = {"shape": "formula", "name": "wavy", "formula": "sqrt((x-4)**2 + 4*cos(z)**2) - 0.7"}
     bodies = [sphere | {"center": [2.0, 3.0, 0.8], "rotation": [0, 0.4, 0.3]}, wavy]
     forcing = [{"kind": "mean-flow", "velocity": [0.5, 0.1, 0.0]}]
-    given = {"model": "hd", "precision": precision, "forcing": forcing}
+    options = {"model": "hd", "precision": precision, "forcing": forcing}
     velocity = FORMULAS["velocity"]
     flow = walled(
         device,
         comm,
         bodies=bodies,
         initial={"flow": "formula", "fields": {"velocity": velocity}},
-        **given,
+        **options,
     )
     half = HEIGHT / 16
     whole = doubled(
@@ -150,7 +150,7 @@ def test_bodies_are_those_of_a_doubled_box_with_their_mirror_images(comm, device
             wavy | {"formula": shifted(wavy["formula"])},
         ],
         initial={"flow": "formula", "fields": {"velocity": [shifted(one) for one in velocity]}},
-        **given,
+        **options,
     )
     for one in (flow, whole):
         one.step(3)
@@ -158,13 +158,13 @@ def test_bodies_are_those_of_a_doubled_box_with_their_mirror_images(comm, device
     upper = whole.fields["velocity"].gather()[:, :8]
     found = flow.fields["velocity"].gather()
     assert_close(found, upper, tolerance)
-    own, theirs = flow.diagnostics, whole.diagnostics
+    actual, theirs = flow.diagnostics, whole.diagnostics
     # The body of the formula is its own image.
     drags = {"wavy_force_x", "wavy_force_y", "wavy_torque_z"}
-    for name in own:
+    for name in actual:
         if name in drags or not ("residual" in name or "wavy" in name or name == "divergence"):
             near = pytest.approx(theirs[name], rel=50 * tolerance, abs=50 * tolerance)
-            assert (2 if name in drags else 1) * own[name] == near, name
+            assert (2 if name in drags else 1) * actual[name] == near, name
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_expressions_have_the_parity_of_their_terms(comm, device, symmetric):
         flow.evaluate("div(velocity*(buoyancy + dye))").gather()
 
 
-@pytest.mark.parametrize("high", [8, 17], ids=["8 points", "17, of which GPUs have no kernel"])
+@pytest.mark.parametrize("high", [8, 17], ids=["8 points", "17, for which GPUs have no kernel"])
 def test_modes_of_stokes_flow_decay_exactly(comm, device, high):
     """Of one wavevector nothing is nonlinear, so that only diffusion is left."""
     one = ["sin(y)*cos(6*z)", "0", "0"]

@@ -1,4 +1,4 @@
-"""What the advection scheme promises: exact shifts, second order, conservation, stability."""
+"""Promises of the advection scheme: exact shifts, second order, conservation, stability."""
 
 import math
 

@@ -87,40 +87,40 @@ def mean_product(first, second):
 
 
 def expected_columns(case, calculus):
-    """Return what a row and the spectrum should be, from the fields of its time."""
+    """Return the row and the spectrum expected from the fields of its time."""
     model, equation = case.equation.model, case.equation.parameters
     power, nu = equation["viscosity_power"], equation["viscosity"]
     slower = equation.get("resistivity" if model == "mhd" else "diffusivity", 0.0)
-    found, everything = {"energy": 0.0, "dissipation": 0.0}, 0
+    actual, everything = {"energy": 0.0, "dissipation": 0.0}, 0
     for name in (*VECTORS[model], *SCALARS[model]):
         is_vector = name in VECTORS[model]
         values = calculus.vector(name) if is_vector else calculus.points[name].astype(float)[None]
         modes = calculus.modes(values)
         squares = (np.abs(modes) ** 2).sum(axis=0)
-        found[f"{name}_energy"] = squares.sum() / 2
+        actual[f"{name}_energy"] = squares.sum() / 2
         if name == "scalar":  # passive: no part of the energy
             own = case.scalars[0]
-            found["scalar_dissipation"] = own.diffusivity * (calculus.square * squares).sum()
+            actual["scalar_dissipation"] = own.diffusivity * (calculus.square * squares).sum()
             along = own.mean_gradient[2] * calculus.points["velocity_z"] * values[0]
-            found["scalar_production"] = -along.mean(dtype=float)
+            actual["scalar_production"] = -along.mean(dtype=float)
             continue
         everything = everything + squares
-        found["energy"] += squares.sum() / 2
+        actual["energy"] += squares.sum() / 2
         rate = nu if name == "velocity" else slower
-        found["dissipation"] += rate * (calculus.square**power * squares).sum()
+        actual["dissipation"] += rate * (calculus.square**power * squares).sum()
         if not is_vector:
             continue
         prefix, curl = "" if name == "velocity" else f"{name}_", calculus.curl(modes)
-        found[f"{prefix}enstrophy"] = mean_product(curl, curl) / 2
-        found[f"{prefix}divergence"] = np.sqrt(
+        actual[f"{prefix}enstrophy"] = mean_product(curl, curl) / 2
+        actual[f"{prefix}divergence"] = np.sqrt(
             mean_product(*[(calculus.k * modes).sum(axis=0)] * 2)
         )
         if name == "magnetic":
-            found["current_helicity"] = mean_product(modes, curl)
-            found["magnetic_helicity"] = mean_product(calculus.curl(modes) * calculus.over, modes)
+            actual["current_helicity"] = mean_product(modes, curl)
+            actual["magnetic_helicity"] = mean_product(calculus.curl(modes) * calculus.over, modes)
         else:
-            found["helicity"] = mean_product(modes, curl)
-    return found, everything
+            actual["helicity"] = mean_product(modes, curl)
+    return actual, everything
 
 
 def check(case, folder, precision):
@@ -152,7 +152,7 @@ def check(case, folder, precision):
             sums = np.bincount(shells.ravel(), squares.ravel() / 2)[: spectrum.size]
             np.testing.assert_allclose(spectrum, sums, atol=tolerance * wanted["energy"])
     if case.forcing:
-        # Before the first step the power asked for, then the work of the force in a step.
+        # Before the first step the power asked for, then the work of the force per step.
         asked = case.forcing[0].injection
         np.testing.assert_allclose(rows["injection"][0], asked, rtol=1e-12)
         np.testing.assert_allclose(rows["injection"], asked, rtol=0.1)
@@ -161,7 +161,7 @@ def check(case, folder, precision):
 
 
 def check_scales(case, row, calculus, tolerance):
-    """The scales of isotropic turbulence, where viscosity is that of a fluid."""
+    """The scales of isotropic turbulence, where viscosity is the viscosity of a fluid."""
     nu, power = (case.equation.parameters[name] for name in ("viscosity", "viscosity_power"))
     assert ("kmax_eta" in row) == ("taylor_reynolds" in row) == (power == 1 or nu == 0)
     modes, flat = calculus.modes(calculus.vector("velocity")), 1 in case.grid.points_xyz
@@ -195,7 +195,7 @@ def check_scales(case, row, calculus, tolerance):
 
 
 def check_budget(rows):
-    """The residual is that of the rows themselves, by the trapezoidal rule."""
+    """The residual follows from the rows themselves, by the trapezoidal rule."""
     gain = rows.get("injection", 0 * rows["time"])
     for before, after in itertools.pairwise(range(len(rows["time"]))):
         both = [before, after]

@@ -1,4 +1,4 @@
-"""What is written of a flow for pictures: curls, with their signs where the flow is plane."""
+"""Fields written for pictures of a flow: curls, with their signs where the flow is plane."""
 
 import numpy as np
 import pytest

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
+from flows import BOUSSINESQ, MHD, UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
 from numpy_solver import NumpySolver
 from slipstream.api.validation.reference_solutions import (
     beltrami_decay,
@@ -146,7 +146,7 @@ def test_tiled_transforms_of_gpus_give_the_same_flow_on_the_cpu(box):
     assert rates[0] == pytest.approx(rates[1], rel=1e-12)
 
 
-@pytest.mark.parametrize("box", [UNEVEN_BOX, ("grid.points=32",)])
+@pytest.mark.parametrize("box", [UNEVEN_BOX, ("grid.points=32",), MHD, BOUSSINESQ])
 def test_single_precision_follows_double_precision(device, box):
     double = advance(start(device, *box), 5)
     single = advance(start(device, *box, "numerics.precision=float32"), 5)

@@ -32,7 +32,7 @@ def known(magnetic):
 
 
 def kept(calculus, field):
-    """Return what dealiasing leaves of a field."""
+    """Return the modes of a field that dealiasing keeps."""
     modes = calculus.modes(field)
     for axis, integers in zip((-3, -2, -1), calculus.integers, strict=True):
         inside = 3 * np.abs(integers) < len(integers)
@@ -196,11 +196,11 @@ def test_modes_are_those_of_the_state_and_of_dealiased_products(magnetic, known)
     flow = magnetic.flow
     modes = Evaluation(flow, "velocity").modes()
     np.testing.assert_array_equal(modes, flow.modes_of(flow.read_state()[:3]))
-    found = Evaluation(flow, "abs2(velocity) + 3").modes()[0]
+    actual = Evaluation(flow, "abs2(velocity) + 3").modes()[0]
     expected = calculus.modes(kept(calculus, calculus.abs2(u) + 3))
     geometry = flow.problem.geometry
     integers = np.ix_(*[np.rint(m.wavenumbers()).astype(int) for m in geometry.modes])
-    assert relative_error(found, expected[integers]) < 1e-12
+    assert relative_error(actual, expected[integers]) < 1e-12
 
 
 def test_products_lose_what_lies_outside_of_the_sphere():
@@ -242,17 +242,17 @@ def test_complex_fields_have_densities_phases_and_currents():
     flow = simulation.flow
     real, imaginary = evaluate(flow, "psi_real"), evaluate(flow, "psi_imaginary")
     psi = real + 1j * imaginary
-    found = evaluate(flow, "psi")
-    assert found.dtype == np.complex128
-    np.testing.assert_array_equal(found, psi)
+    actual = evaluate(flow, "psi")
+    assert actual.dtype == np.complex128
+    np.testing.assert_array_equal(actual, psi)
     np.testing.assert_allclose(evaluate(flow, "psi_density"), abs(psi) ** 2, rtol=1e-13)
     np.testing.assert_allclose(evaluate(flow, "psi_phase"), np.angle(psi), atol=1e-13)
     calculus = Calculus((1, 16, 12))
     slopes = calculus.grad(real) + 1j * calculus.grad(imaginary)
-    found = evaluate(flow, "imag(conj(psi) * grad(psi))")
-    assert relative_error(found, (psi.conj() * slopes).imag) < 1e-12
-    found = evaluate(flow, "grad(psi) / psi")
-    assert relative_error(found, slopes / psi) < 1e-12
+    actual = evaluate(flow, "imag(conj(psi) * grad(psi))")
+    assert relative_error(actual, (psi.conj() * slopes).imag) < 1e-12
+    actual = evaluate(flow, "grad(psi) / psi")
+    assert relative_error(actual, slopes / psi) < 1e-12
     assert reduce(flow, "psi", "mean") == pytest.approx(psi.mean(), abs=1e-14)
     assert reduce(flow, "psi", "rms") ** 2 == pytest.approx((abs(psi) ** 2).mean())
     assert spectrum(flow, "psi").sum() == pytest.approx((abs(psi) ** 2).mean() / 2)
@@ -273,12 +273,12 @@ def heat(conductivity):
     heat = evaluate(flow, "heat")
     s, other = Scalar("heat"), Vector("wind")
     # One field at a time goes to the points: the others wait there.
-    found = evaluate(flow, "conductivity * abs2(grad(heat)) + heat ** 3")
+    actual = evaluate(flow, "conductivity * abs2(grad(heat)) + heat ** 3")
     x, y = 2 * np.pi * np.arange(16) / 16, 2 * np.pi * np.arange(8)[:, None] / 8
     slopes = (np.cos(x) * np.cos(y)) ** 2 + (np.sin(x) * np.sin(y)) ** 2
-    np.testing.assert_allclose(found, 0.5 * slopes + heat**3, atol=1e-13)
-    found = evaluate(flow, sympy.Symbol("conductivity") * abs2(grad(s)) + s**3)
-    np.testing.assert_allclose(found, 0.5 * slopes + heat**3, atol=1e-13)
+    np.testing.assert_allclose(actual, 0.5 * slopes + heat**3, atol=1e-13)
+    actual = evaluate(flow, sympy.Symbol("conductivity") * abs2(grad(s)) + s**3)
+    np.testing.assert_allclose(actual, 0.5 * slopes + heat**3, atol=1e-13)
     with pytest.raises(InputError, match="has the unknown name 'wind'; accepted: heat"):
         evaluate(flow, curl(other))
     with pytest.raises(InputError, match="parameter 'capacity'; accepted: conductivity"):
@@ -298,16 +298,16 @@ def test_vector_of_ones_own_need_not_be_said_to_have_no_divergence(magnetic):
 def test_chunks_are_planes_of_all_components(magnetic, monkeypatch):
     monkeypatch.setattr("slipstream.spectral.evaluation._AT_A_TIME", 250)
     expected = evaluate(magnetic.flow, "strain").reshape(9, 16, 10, 12)
-    found = np.full_like(expected, np.nan)
+    actual = np.full_like(expected, np.nan)
     sizes = []
 
     def consumer(values, plane):
         sizes.append(values.shape[1])
-        found[:, plane : plane + values.shape[1]] = values
+        actual[:, plane : plane + values.shape[1]] = values
 
     Evaluation(magnetic.flow, "strain").each_chunk(consumer)
     assert max(sizes) <= 2
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(

@@ -59,21 +59,21 @@ def constant_by_definition(u):
 def test_constant_of_smagorinsky_is_that_of_least_squares(device):
     simulation = advance(start(device, *DYNAMIC, *SETTINGS), 12, 0.05)
     row = simulation.diagnostics()
-    found = row["smagorinsky_constant"]
-    assert found == pytest.approx(constant_by_definition(points_of(simulation)), rel=1e-10)
+    actual = row["smagorinsky_constant"]
+    assert actual == pytest.approx(constant_by_definition(points_of(simulation)), rel=1e-10)
     # As of turbulence at high Reynolds numbers (Meneveau and Katz, Annu. Rev. 32, 1 (2000)).
-    assert 0.1 < found < 0.2
+    assert 0.1 < actual < 0.2
     # The energy that is lost is subgrid_dissipation, but for its change within a step, in which the
     # viscosity, the square of the constant, stays what it was at its start.
     later = advance(simulation, 1).diagnostics()
-    change = later["smagorinsky_constant"] / found - 1
+    change = later["smagorinsky_constant"] / actual - 1
     assert later["budget_residual"] == pytest.approx(change, rel=0.01)
     assert 0 < row["subgrid_dissipation"] == row["dissipation"]
-    found = later["smagorinsky_constant"]
+    actual = later["smagorinsky_constant"]
     # The constant is one of the flow's shape alone.
     simulation.set_points(slice(0, 3), 2 * points_of(simulation), "velocity")
     same = simulation.diagnostics()["smagorinsky_constant"]
-    assert same == pytest.approx(found, rel=1e-10)
+    assert same == pytest.approx(actual, rel=1e-10)
     simulation.set_points(slice(0, 3), 0 * points_of(simulation), "velocity")
     assert simulation.diagnostics()["smagorinsky_constant"] == 0
 
@@ -97,7 +97,7 @@ def test_spectral_eddies_damp_a_wave_at_the_cutoff_as_their_formula_says(device)
         assert "kmax_eta" not in row
         advance(simulation, steps, end / steps)
         errors.append(points_of(simulation)[2].max() / expected - 1)
-    # It is that of the start of each step: of first order.
+    # Its value is taken at the start of each step: first order.
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.05)
     assert abs(errors[2]) == pytest.approx(abs(errors[1]), rel=0.1)
     assert abs(errors[1]) < 0.01

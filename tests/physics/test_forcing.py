@@ -108,11 +108,11 @@ def test_the_amplitude_of_a_force_is_what_is_documented(device, kind, largest, r
 
 def test_random_force_depends_on_seed_and_time_alone(device):
     settings = (*RANDOM_FORCE, "forcing.correlation_time=0.05", "forcing.amplitude=0.5")
-    one, other = (start(device, *settings) for _ in range(2))
+    first, other = (start(device, *settings) for _ in range(2))
     for time in (0.0, 0.013, 0.12, 0.05):
-        one.forcing.prepare(time, 0.01)
+        first.forcing.prepare(time, 0.01)
     other.forcing.prepare(0.05, 0.01)
-    forces = [s.device.to_host(s.flow.forcing) for s in (one, other)]
+    forces = [s.device.to_host(s.flow.forcing) for s in (first, other)]
     np.testing.assert_array_equal(*forces)
     third = start(device, *settings, "forcing.seed=6")
     third.forcing.prepare(0.05, 0.01)
@@ -210,7 +210,7 @@ def test_force_needs_modes_that_the_grid_keeps(device):
 
 
 def test_growth_does_not_make_fields_complex(device):
-    """Of the plane kx = 0 both halves are stored; only what they have in common is a field."""
+    """Both halves of the plane kx = 0 are stored; only their common part is a real field."""
     simulation = start(
         device,
         "equation={ model = 'examples/equations.py:allen_cahn', width = 0.2 }",

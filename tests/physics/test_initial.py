@@ -8,6 +8,7 @@ import pytest
 from field_values import coordinates, largest_error, values
 from flows import MHD, advance, make_case, start
 from numpy_calculus import Calculus
+from refusals import refused
 from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
 
@@ -135,7 +136,7 @@ def test_lines_of_the_quantum_taylor_green_vortex_have_its_circulation(device):
     )
     psi = wave_function(simulation)
     n = psi.shape[2] // 2
-    # Around the cell 0 < x, y < pi of the plane z = 0 the flow is that of Taylor and Green.
+    # Around the cell 0 < x, y < pi of the plane z = 0 the flow is a Taylor-Green vortex.
     turn = [*psi[0, 0, :n], *psi[0, :n, n], *psi[0, n, n:0:-1], *psi[0, n:0:-1, 0]]
     steps = np.angle(np.roll(turn, -1) / turn)
     assert np.abs(steps).max() < 2  # the phase is followed
@@ -287,9 +288,8 @@ ROTATING = ("equation.viscosity=0", "equation.rotation=1.5")
     ],
 )
 def test_flow_that_a_model_or_grid_does_not_have_is_refused(device, settings, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         start(device, *settings)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import zarr
 from field_values import coordinates, formulas, largest_error
 from flows import modes_of, points_of, start
 from numpy_calculus import Calculus
+from refusals import refused
 from slipstream.api.opened_run import load
 from slipstream.engine.decomposition import Box
-from slipstream.engine.errors import InputError
 from slipstream.spectral.restart_state import resampled
 
 FORMULAS = {
@@ -185,9 +185,8 @@ UNFIT_ANYWHERE = [
 )
 def test_file_that_does_not_fit_is_refused(device, tmp_path, name, arrays, settings, message):
     path = write(tmp_path / name, arrays)
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         start(device, *BOX, "initial.flow=file", f"initial.path={path}", *settings)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_file_of_fields_is_refused(device, tmp_path):
@@ -200,7 +199,6 @@ def test_what_is_no_file_of_fields_is_refused(device, tmp_path):
         ("text.npz", "cannot be read"),
         ("empty", "cannot be read"),
     ):
-        with pytest.raises(InputError, match=message) as caught:
+        with refused(message) as caught:
             start(device, *BOX, "initial.flow=file", f"initial.path={tmp_path / name}")
         assert str(caught.value).startswith("initial.path: ")
-        assert "\n" not in str(caught.value)

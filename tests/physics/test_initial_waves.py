@@ -44,14 +44,14 @@ WAVES = {
 
 def frequency(simulation, wavevector, steps=16, step=0.005):
     """Return omega, from the phase of a mode after each of some steps."""
-    place = tuple(reversed(wavevector))
+    index = tuple(reversed(wavevector))
     sign = 1
-    if place[2] < 0:
-        place, sign = tuple(-n for n in place), -1
-    largest = np.abs(modes_of(simulation)[(slice(None), *place)]).argmax()
+    if index[2] < 0:
+        index, sign = tuple(-n for n in index), -1
+    largest = np.abs(modes_of(simulation)[(slice(None), *index)]).argmax()
     phases = []
     for _ in range(steps):
-        phases.append(np.angle(modes_of(simulation)[(largest, *place)]))
+        phases.append(np.angle(modes_of(simulation)[(largest, *index)]))
         advance(simulation, 1, step)
     slope = np.polyfit(step * np.arange(steps), np.unwrap(phases), 1)[0]
     return -sign * slope

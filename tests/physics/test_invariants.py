@@ -1,12 +1,11 @@
-"""What holds for every flow: budgets, conservation, orders of convergence, spectra."""
+"""Laws that hold for every flow: budgets, conservation, orders of convergence, spectra."""
 
 import math
 
 import numpy as np
 import pytest
 
-from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, start
-from slipstream.files import write_checkpoint
+from flows import UNEVEN_BOX, advance, modes_of, points_of, relative_error, save, start
 
 INTEGRATORS = {"rk2": 2, "heun": 2, "rk3": 3, "rk4": 4, "jst3": 2, "jst4": 2}
 
@@ -17,7 +16,7 @@ def after(device, time, steps, *settings):
 
 @pytest.fixture(scope="module")
 def almost_exact(device):
-    """Modes whose error is 1 / 8^4 of that of the finest ones below, or much less."""
+    """Modes whose error is 1 / 8^4 of the error of the finest ones below, or much less."""
     return modes_of(after(device, 0.4, 256, "equation.viscosity=0.02", "time.integrator=rk4"))
 
 
@@ -228,7 +227,7 @@ def test_adaptive_step_satisfies_the_courant_condition(device):
     cfl = 0.6
     simulation = start(device, *UNEVEN_BOX, f"time.cfl={cfl}")
     for _ in range(3):
-        # The rate is measured by the first substage of a step, so it is that of the step's start.
+        # The first substage measures the rate, so it is the rate at the start of the step.
         wanted = cfl / courant_rate(simulation)
         if simulation.step == 0:
             assert simulation.step_size() == pytest.approx(wanted, rel=1e-13)
@@ -256,13 +255,7 @@ def modes_by_wavenumber(simulation):
 @pytest.mark.parametrize("points", ["[24, 12, 16]", "[10, 10, 10]", "[16, 16, 1]", "[40, 36, 30]"])
 def test_restart_at_another_resolution_keeps_the_common_modes(device, tmp_path, points):
     earlier = advance(start(device, "grid.points=[20, 18, 16]"), 2)
-    write_checkpoint(
-        tmp_path,
-        earlier.checkpoint(),
-        step=earlier.step,
-        time=earlier.time,
-        case=earlier.case.to_toml(),
-    )
+    save(earlier, tmp_path)
     later = start(device, f"grid.points={points}", f"initial.restart={tmp_path}")
     lost = [text for text in later.warnings() if text.startswith("initial.restart: ")]
     assert (later.step, later.time) == (earlier.step, earlier.time)
@@ -282,9 +275,7 @@ def test_restart_at_another_resolution_keeps_the_common_modes(device, tmp_path, 
 def test_restarted_flow_continues_with_the_same_bits(device, tmp_path):
     whole = advance(start(device), 6)
     half = advance(start(device), 3)
-    write_checkpoint(
-        tmp_path, half.checkpoint(), step=half.step, time=half.time, case=half.case.to_toml()
-    )
+    save(half, tmp_path)
     resumed = advance(start(device, f"initial.restart={tmp_path}"), 3)
     assert modes_of(resumed).tobytes() == modes_of(whole).tobytes()
     assert (resumed.step, resumed.time) == (whole.step, whole.time)

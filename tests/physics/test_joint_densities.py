@@ -33,10 +33,10 @@ def numbers(flow, expression):
 def test_joint_densities_and_conditional_means_are_numpys(flow):
     first, second = (numbers(flow, name) for name in NAMES)
     other = numbers(flow, "vorticity_z**2")
-    found = flow.density(NAMES, range=RANGE, bins=[5, 7], means="vorticity_z**2")
+    actual = flow.density(NAMES, range=RANGE, bins=[5, 7], means="vorticity_z**2")
     counts = np.histogram2d(first, second, (5, 7), RANGE)[0]
     area = 5 / 5 * 8 / 7
-    density = found["density"]
+    density = actual["density"]
     assert density.dims == ("velocity_x", "2_velocity_y_velocity_z")
     np.testing.assert_allclose(density.coordinates["velocity_x"], [-1.5, -0.5, 0.5, 1.5, 2.5])
     # Values near an edge may be on either side of it.
@@ -47,17 +47,17 @@ def test_joint_densities_and_conditional_means_are_numpys(flow):
     sums = np.histogram2d(first, second, (5, 7), RANGE, weights=other)[0]
     with np.errstate(invalid="ignore"):
         expected = sums / counts
-    mean = found["vorticity_z_2_mean"].data
+    mean = actual["vorticity_z_2_mean"].data
     assert np.isnan(mean).any()
     np.testing.assert_allclose(mean, expected, rtol=1e-9)
 
 
 def test_ranges_are_those_of_the_state_by_default(flow):
-    found = flow.density("velocity_x", bins=20)["density"]
+    actual = flow.density("velocity_x", bins=20)["density"]
     values = numbers(flow, "velocity_x")
-    middles = found.coordinates["velocity_x"]
+    middles = actual.coordinates["velocity_x"]
     width = middles[1] - middles[0]
-    assert found.data.sum() * width == pytest.approx(1, rel=1e-12)
+    assert actual.data.sum() * width == pytest.approx(1, rel=1e-12)
     assert middles[0] - width / 2 == pytest.approx(values.min(), rel=1e-6)
     assert middles[-1] + width / 2 == pytest.approx(values.max(), rel=1e-6)
     # A constant is in the middle bin.
@@ -75,15 +75,15 @@ def test_a_gaussian_field_has_gaussian_densities_and_linear_conditional_means(te
         device=tested_device,
     )
     both = "velocity_x + velocity_y"
-    found = flow.density(["velocity_x"], range=[-4, 4], bins=32, means=both)
-    x = found["density"].coordinates["velocity_x"]
+    actual = flow.density(["velocity_x"], range=[-4, 4], bins=32, means=both)
+    x = actual["density"].coordinates["velocity_x"]
     a, b = numbers(flow, "velocity_x"), numbers(flow, both)
     expected = np.exp(-(x**2) / (2 * a.var())) / math.sqrt(2 * math.pi * a.var())
-    assert np.abs(found["density"].data - expected).max() <= 0.05 * expected.max()
+    assert np.abs(actual["density"].data - expected).max() <= 0.05 * expected.max()
     near = np.abs(x) < 1.5 * a.std()
     slope = (a * b).mean() / a.var()
     np.testing.assert_allclose(
-        found["velocity_x_velocity_y_mean"].data[near], slope * x[near], atol=0.15 * b.std()
+        actual["velocity_x_velocity_y_mean"].data[near], slope * x[near], atol=0.15 * b.std()
     )
 
 

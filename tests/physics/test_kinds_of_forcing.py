@@ -223,15 +223,15 @@ def ensemble(device, settings, steps, step_size):
     simulation = start(device, settings, "grid.points=12")
     forcing = simulation.forcing
     (drawn,) = forcing._random.values()
-    flow, found = simulation.flow, []
+    flow, results = simulation.flow, []
     _, weight, inside = modes_in_shells(simulation, 1, 2)
     for number in range(steps):
         drawn.set(0.0)
         force = flow.modes_of(simulation.device.to_host(flow.forcing))
         assert number or not force[:, ~inside].any()
-        found.append(force[:, inside])
+        results.append(force[:, inside])
         drawn.advance(number, step_size(number))
-    return np.array(found), np.broadcast_to(weight, inside.shape)[inside]
+    return np.array(results), np.broadcast_to(weight, inside.shape)[inside]
 
 
 def test_ornstein_uhlenbeck_force_has_its_variance_and_correlation(device):
@@ -317,7 +317,7 @@ def test_random_forces_of_a_scalar(device):
 
 
 def test_forces_add_up(device):
-    """What each of two forces does in a step to a flow at rest, both do together."""
+    """Two forces together do to a flow at rest, in one step, the sum of their separate effects."""
 
     def after(*forces):
         sim = Turbulence(
@@ -353,11 +353,11 @@ def test_a_function_is_the_force_that_its_formula_is(device):
 
     formula = ["sin(y - 2*t)", "0", "0.2*cos(x)"]
     wave = after({"kind": "formula", "formula": formula})
-    found = after(lambda x, y, z, t: (np.sin(y - 2 * t), 0, 0.2 * np.cos(x)))
-    np.testing.assert_allclose(found, wave, atol=1e-14)
+    actual = after(lambda x, y, z, t: (np.sin(y - 2 * t), 0, 0.2 * np.cos(x)))
+    np.testing.assert_allclose(actual, wave, atol=1e-14)
     steady = after({"kind": "formula", "formula": ["sin(y)", "0", "0"], "injection": 0.1})
-    found = after({"formula": lambda x, y, z: (np.sin(y), 0, 0), "injection": 0.1})
-    np.testing.assert_allclose(found, steady, atol=1e-14)
+    actual = after({"formula": lambda x, y, z: (np.sin(y), 0, 0), "injection": 0.1})
+    np.testing.assert_allclose(actual, steady, atol=1e-14)
 
 
 def test_a_function_of_another_program_is_asked_for(device):

@@ -24,11 +24,11 @@ def test_eddies_damp_a_shear_wave_as_its_formula_says(device):
         "numerics.dealiasing=none",
         *formulas(velocity=("0", "0", f"{size}*sin({k}*x)")),
     )
-    found = simulation.diagnostics()
+    actual = simulation.diagnostics()
     # |S| = size k |cos(k x)|: the mean of its cube; 64 points differ from that by 2e-5.
     expected = mixing * (size * k) ** 3 * 4 / (3 * math.pi)
-    assert found["subgrid_dissipation"] == pytest.approx(expected, rel=1e-4)
-    assert found["dissipation"] == found["subgrid_dissipation"]
+    assert actual["subgrid_dissipation"] == pytest.approx(expected, rel=1e-4)
+    assert actual["dissipation"] == actual["subgrid_dissipation"]
     advance(simulation, 1, 1e-6)
     x, _, _ = coordinates(simulation)
     along, across = 64 / (2 * math.pi), 4 / (2 * math.pi)

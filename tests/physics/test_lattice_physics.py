@@ -138,14 +138,14 @@ def test_permeability_of_cubic_sphere_lattices_is_that_of_the_literature(
 @pytest.mark.slow
 def test_permeability_does_not_depend_on_the_relaxation_time(device):
     image = sandstone()
-    found = [
+    actual = [
         permeability(image, relaxation_time=time, tolerance=1e-6, device=device).k_lattice
         for time in (0.6, 1.0, 2.0)
     ]
-    np.testing.assert_allclose(found, found[1], rtol=1e-4)
+    np.testing.assert_allclose(actual, actual[1], rtol=1e-4)
     # But it does on their product, so equal rates for both parts would not do.
     other = permeability(image, relaxation_time=2.0, magic=2.25, tolerance=1e-6, device=device)
-    assert other.k_lattice > 1.1 * found[1]
+    assert other.k_lattice > 1.1 * actual[1]
 
 
 @pytest.mark.parametrize("inertia", [False, True])
@@ -191,13 +191,13 @@ def test_pressure_drives_a_periodic_sample_as_a_force_does(device):
 @pytest.mark.slow
 @pytest.mark.parametrize("axis", ["x", "z"])
 def test_mirror_images_follow_the_sample_and_have_its_permeability(device, axis):
-    image, place = sandstone(16), AXES.index(axis)
+    image, axis_index = sandstone(16), AXES.index(axis)
     # By time steps alone, which round both images alike.
     settings = {"axis": axis, "relaxation_time": 2.0, "tolerance": 1e-8, "device": device}
     settings["vectors"] = 0
-    mirrored = np.flip(image, place)
-    both = permeability(np.concatenate([image, mirrored], place), **settings)
-    # The order of sites, and so that of sums, is what happens to be fastest.
+    mirrored = np.flip(image, axis_index)
+    both = permeability(np.concatenate([image, mirrored], axis_index), **settings)
+    # The order of sites, and so the order of sums, is whichever happens to be fastest.
     found = permeability(image, mirror=True, **settings)
     assert found.k_lattice == pytest.approx(both.k_lattice, rel=1e-12)
     one, other = (permeability(array, **settings).k_lattice for array in (image, mirrored))
@@ -251,9 +251,9 @@ def test_flow_driven_otherwise_becomes_that_from_rest(device, propagation, chang
 
 
 def test_flow_that_alternates_from_step_to_step_is_not_steady(device):
-    """As flows of version 0.1 did, whose momentum was not that of a fluid at rest at first."""
+    """As flows of version 0.1 did, whose first momentum was not the momentum of a fluid at rest."""
     image, fluid = tight_pores(), Fluid(force=(1e-5, 0, 0))
-    found = []
+    results = []
     for is_wrong in (True, False):
         flow = flow_through(image, fluid, device)
         if is_wrong:
@@ -263,13 +263,13 @@ def test_flow_that_alternates_from_step_to_step_is_not_steady(device):
             flow.advance(100)
             steadiness.look()
         mean = flow.sums()[0][4] / image.size * fluid.viscosity / 1e-5
-        found.append((steadiness.means().permeability, mean, steadiness.means().alternation))
-        told = steadiness.warnings()
+        results.append((steadiness.means().permeability, mean, steadiness.means().alternation))
+        doubts = steadiness.warnings()
         assert steadiness.is_steady == (not is_wrong)
         assert (steadiness.residual <= 1e-3) == (not is_wrong)
-        assert len(told) == is_wrong
-        assert all("alternates from step to step" in text for text in told)
-    (wrong, mean, more), (right, _, least) = found
+        assert len(doubts) == is_wrong
+        assert all("alternates from step to step" in text for text in doubts)
+    (wrong, mean, more), (right, _, least) = results
     assert wrong != pytest.approx(right, rel=0.01)
     assert (more > 0.01) and least < 1e-4
     # The mean of two steps is right even then.

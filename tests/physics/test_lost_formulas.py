@@ -81,7 +81,7 @@ def test_what_is_lost_is_said_once_and_rightly(device):
     simulation = start(device, POINTS, *velocity("sin(y) + sqrt(0.02)*sin(30*y)"))
     assert share_of(simulation.warnings()) == pytest.approx(0.02 / 1.02, rel=1e-2)
     assert simulation.warnings() == []
-    # The same with a gradient, of which only the solenoidal part remains.
+    # The same with a gradient; only its solenoidal part remains.
     simulation = start(device, *velocity("sin(y) + sqrt(0.02)*sin(x)"))
     assert share_of(simulation.warnings()) == pytest.approx(0.02 / 1.02, rel=1e-2)
     expected = np.sin(2 * np.pi * np.arange(16) / 16)[:, None] + np.zeros((16, 16, 16))
@@ -102,17 +102,16 @@ def test_an_axis_of_one_point_is_the_plane_at_0(device):
 
 
 def test_coefficients_are_held_too(device, tmp_path):
-    own = own_models(
+    model = own_models(
         "from slipstream.equations import Model, Scalar, function, x\nimport sympy\n"
-        "def wavy(waves):\n"
-        "    a = Scalar('a')\n"
+        "def wavy(waves):\n    a = Scalar('a')\n"
         "    return Model({a: -function(sympy.sin, waves * x) * a})\n",
         tmp_path,
     )
     begin = formulas(a="1")
     with pytest.raises(InputError, match=r"^equation.model: .* has waves along x beyond the 10"):
-        start(device, POINTS, *own("wavy", "waves = 30"), *begin)
-    assert start(device, POINTS, *own("wavy", "waves = 10"), *begin).warnings() == []
+        start(device, POINTS, *model("wavy", "waves = 30"), *begin)
+    assert start(device, POINTS, *model("wavy", "waves = 10"), *begin).warnings() == []
 
 
 def test_files_say_what_is_left_out(device, tmp_path):

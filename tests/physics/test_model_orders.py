@@ -1,4 +1,4 @@
-"""Magnetic and stratified flow in time: the orders of integrators, and what precision costs."""
+"""Magnetic and stratified flow in time: the orders of integrators."""
 
 import functools
 import math
@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from flows import BOUSSINESQ, MHD, advance, modes_of, relative_error, start
+from flows import BOUSSINESQ, MHD, advance, modes_of, start
 
 INTEGRATORS = {"rk2": 2, "rk3": 3, "rk4": 4}
 
@@ -73,12 +73,3 @@ def test_integrators_converge_at_their_order(device, model, integrator, integrat
     # The next order in the step size changes the observed order by some hundredths.
     assert math.log2(coarse / fine) == pytest.approx(INTEGRATORS[integrator], abs=0.2)
     assert fine > 1e-11  # far above rounding
-
-
-@pytest.mark.parametrize("model", [MHD, BOUSSINESQ], ids=["mhd", "boussinesq"])
-def test_single_precision_follows_double_precision(device, model):
-    double = advance(start(device, *model), 5)
-    single = advance(start(device, *model, "numerics.precision=float32"), 5)
-    assert modes_of(single).dtype == np.complex64
-    # Some roundings of 6e-8 of the largest values, in each of 20 substages.
-    assert relative_error(modes_of(single), modes_of(double)) <= 2e-6

@@ -59,17 +59,17 @@ def derived(viscosity, drag):
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
+def settings_of(tmp_path_factory):
     return own_models(OWN, tmp_path_factory.mktemp("models"))
 
 
-def test_travelling_front_of_a_bistable_medium_is_a_resting_pair_of_walls(device, own):
+def test_travelling_front_of_a_bistable_medium_is_a_resting_pair_of_walls(device, settings_of):
     """Two walls tanh(x / sqrt(2 D)) of the Allen-Cahn equation, far from each other, rest."""
     length, diffusivity = 80.0, 1.0
     wall = f"tanh((x - {length / 4})/sqrt(2)) - tanh((x - {3 * length / 4})/sqrt(2)) - 1"
     simulation = start(
         device,
-        *own("bistable", f"diffusivity = {diffusivity}"),
+        *settings_of("bistable", f"diffusivity = {diffusivity}"),
         "grid.points=[432, 1, 1]",
         f"grid.length={length}",
         *formulas(phase=wall),
@@ -82,11 +82,11 @@ def test_travelling_front_of_a_bistable_medium_is_a_resting_pair_of_walls(device
     assert np.abs(values(simulation)["phase"] - initial).max() <= 1e-9
 
 
-def test_uniform_growth_is_logistic(device, own):
+def test_uniform_growth_is_logistic(device, settings_of):
     rate, time = 1.3, 1.0
     simulation = start(
         device,
-        *own("fisher", "diffusivity = 0.1", f"growth = {rate}"),
+        *settings_of("fisher", "diffusivity = 0.1", f"growth = {rate}"),
         "grid.points=4",
         *formulas(growth="0.2"),
     )
@@ -96,12 +96,12 @@ def test_uniform_growth_is_logistic(device, own):
     assert np.abs(values(simulation)["growth"] - expected).max() <= 1e-9
 
 
-def test_small_waves_of_kuramoto_and_sivashinsky_grow_exactly_at_first(device, own):
+def test_small_waves_of_kuramoto_and_sivashinsky_grow_exactly_at_first(device, settings_of):
     length, waves, time, size = 20.0, (1, 3, 4), 2.0, 1e-9
     text = " + ".join(f"{size}*sin({2 * math.pi * n / length!r}*x)" for n in waves)
     simulation = start(
         device,
-        *own("sivashinsky"),
+        *settings_of("sivashinsky"),
         "grid.points=[32, 1, 1]",
         f"grid.length={length}",
         *formulas(height=text),
@@ -116,11 +116,11 @@ def test_small_waves_of_kuramoto_and_sivashinsky_grow_exactly_at_first(device, o
 
 
 @pytest.mark.parametrize("integrating_factor", ["true", "false"])
-def test_linear_model_is_exact(device, own, integrating_factor):
+def test_linear_model_is_exact(device, settings_of, integrating_factor):
     diffusivity, speed, time, steps = 0.3, 0.7, 0.5, 50
     simulation = start(
         device,
-        *own("heat", f"diffusivity = {diffusivity}", f"speed = {speed}"),
+        *settings_of("heat", f"diffusivity = {diffusivity}", f"speed = {speed}"),
         f"numerics.integrating_factor={integrating_factor}",
         "grid.points=[8, 6, 5]",
         *formulas(heat="sin(x) + cos(x - y + z)"),
@@ -137,13 +137,13 @@ def test_linear_model_is_exact(device, own, integrating_factor):
     assert largest_error(simulation, heat=carried) <= 1e-7
 
 
-def test_burgers_shock_is_that_of_cole_and_hopf(device, own):
+def test_burgers_shock_is_that_of_cole_and_hopf(device, settings_of):
     """u = -2 nu d/dx log(phi), where phi solves the heat equation."""
     viscosity, time, steps, amplitude = 0.2, 0.5, 50, 1.0
     ratio = f"({amplitude}*sin(x)/(2 + {amplitude}*cos(x)))"
     simulation = start(
         device,
-        *own("burgers", f"viscosity = {viscosity}"),
+        *settings_of("burgers", f"viscosity = {viscosity}"),
         "grid.points=[96, 2, 1]",
         *formulas(velocity=[f"2*{viscosity}*{ratio}", "0", "0"]),
     )
@@ -197,11 +197,11 @@ class Derived:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", TABLEAUS)
-def test_derived_fields_give_the_flow_of_an_independent_solver(device, own, integrator):
+def test_derived_fields_give_the_flow_of_an_independent_solver(device, settings_of, integrator):
     viscosity, drag, steps, step = 0.05, 0.2, 4, 0.02
     simulation = start(
         device,
-        *own("derived", f"viscosity = {viscosity}", f"drag = {drag}"),
+        *settings_of("derived", f"viscosity = {viscosity}", f"drag = {drag}"),
         "grid.points=[12, 10, 9]",
         'grid.length=["2 pi", 7.0, 5.0]',
         "initial.peak_wavenumber=2.0",
@@ -226,17 +226,17 @@ def test_derived_fields_give_the_flow_of_an_independent_solver(device, own, inte
 
 
 def fields_of(simulation):
-    found = values(simulation)
+    actual = values(simulation)
     vectors = [
-        np.stack([found[f"{name}_{axis}"] for axis in "xyz"]) for name in ("velocity", "wind")
+        np.stack([actual[f"{name}_{axis}"] for axis in "xyz"]) for name in ("velocity", "wind")
     ]
-    return [*vectors, found["a"]]
+    return [*vectors, actual["a"]]
 
 
-def test_model_without_a_velocity_has_its_spectrum_and_the_step_that_is_given(device, own):
+def test_model_without_a_velocity_has_its_spectrum_and_the_step_that_is_given(device, settings_of):
     simulation = start(
         device,
-        *own("bistable", "diffusivity = 1.0"),
+        *settings_of("bistable", "diffusivity = 1.0"),
         "grid.points=8",
         "time.cfl=1.0",
         "time.max_step=0.3",
@@ -250,10 +250,10 @@ def test_model_without_a_velocity_has_its_spectrum_and_the_step_that_is_given(de
     assert "enstrophy" not in diagnostics
 
 
-def test_dissipation_driving_and_injection_are_told_apart(device, own):
+def test_dissipation_driving_and_injection_are_told_apart(device, settings_of):
     """Linear driving adds energy, drag on one component and viscosity take it away."""
     viscosity, gain, drag, wind = 0.03, 0.4, 0.25, 0.2
-    model = own(
+    model = settings_of(
         "lundgren",
         f"viscosity = {viscosity}",
         f"gain = {gain}",
@@ -262,23 +262,23 @@ def test_dissipation_driving_and_injection_are_told_apart(device, own):
     )
     flow = ("sin(y) + 0.5*cos(z)", "0.3 + cos(x)", "sin(x + y)")
     simulation = start(device, *model, *formulas(velocity=flow))
-    found = simulation.diagnostics()
+    actual = simulation.diagnostics()
     u = [values(simulation)[f"velocity_{axis}"] for axis in "xyz"]
-    assert found["driving"] == pytest.approx(2 * gain * found["energy"], rel=1e-12)
-    lost = 2 * viscosity * found["enstrophy"] + drag * np.mean(u[0] ** 2)
-    assert found["dissipation"] == pytest.approx(lost, rel=1e-12)
-    assert found["injection"] == pytest.approx(wind * np.mean(u[1]), rel=1e-12)
-    assert simulation.labels().keys() >= found.keys()
+    assert actual["driving"] == pytest.approx(2 * gain * actual["energy"], rel=1e-12)
+    lost = 2 * viscosity * actual["enstrophy"] + drag * np.mean(u[0] ** 2)
+    assert actual["dissipation"] == pytest.approx(lost, rel=1e-12)
+    assert actual["injection"] == pytest.approx(wind * np.mean(u[1]), rel=1e-12)
+    assert simulation.labels().keys() >= actual.keys()
     residual = advance(simulation, 4, 0.0025).diagnostics()["budget_residual"]
     # The trapezoidal rule's, of second order in the interval.
     assert abs(residual) <= 1e-4
 
 
 @pytest.mark.slow
-def test_a_viscosity_of_another_kind_gives_no_scales_of_turbulence(device, own):
+def test_a_viscosity_of_another_kind_gives_no_scales_of_turbulence(device, settings_of):
     named = {"lundgren": ["gain = 0.0", "drag = 0.0", "wind = 0.0"], "thick": []}
     for name, others in named.items():
-        simulation = start(device, *own(name, "viscosity = 0.01", *others))
+        simulation = start(device, *settings_of(name, "viscosity = 0.01", *others))
         assert ("kmax_eta" in simulation.diagnostics()) == (name == "lundgren")
 
 
@@ -304,7 +304,7 @@ def numbers():
 def test_quotients_of_fields_are_what_they_are_at_points(device, tmp_path):
     path = tmp_path / "gas.py"
     path.write_text(GAS)
-    found = []
+    results = []
     for name in ("gas", "apart", "numbers"):
         given = "" if name == "numbers" else ", viscosity = 0.05, speed = 1.5"
         simulation = start(
@@ -313,6 +313,6 @@ def test_quotients_of_fields_are_what_they_are_at_points(device, tmp_path):
             "grid.points=[16, 12, 1]",
             *formulas(velocity=["0.2*sin(y)", "0.1*cos(x)", "0"], density="1 + 0.2*cos(x + y)"),
         )
-        found.append(modes_of(advance(simulation, 10)))
-    assert relative_error(found[1], found[0]) <= 1e-13
-    assert relative_error(found[2], found[0]) <= 1e-13
+        results.append(modes_of(advance(simulation, 10)))
+    assert relative_error(results[1], results[0]) <= 1e-13
+    assert relative_error(results[2], results[0]) <= 1e-13

@@ -48,16 +48,16 @@ def test_plane_flow_is_that_of_a_thick_box_in_fewer_transforms(name, axis, devic
             continue
         fields = formulas(**_fields(axis, plane == "2D3C", others))
         points = [16, 16, 16]
-        found = {}
+        results = {}
         for thickness in (1, 4):
             points[axis] = thickness
             given = f"numerics.plane={plane}" if thickness == 1 else "numerics.plane=2D3C"
             box = (f"grid.points={points}", "time.integrator=rk2")
             one = start(device, *settings, *fields, *box, given)
-            found[thickness] = values(advance(one, 5)), one.diagnostics()
+            results[thickness] = values(advance(one, 5)), one.diagnostics()
             if thickness == 1:
                 assert one.problem.model.transforms == count
-        thin, thick = found[1], found[4]
+        thin, thick = results[1], results[4]
         for field, own in thin[0].items():
             if not field.startswith(("vorticity", "current_density")):
                 other = np.take(thick[0][field], [0], 2 - axis)

@@ -53,17 +53,17 @@ def test_flux_function_form_equals_the_form_of_vectors(device):
     plane = start(device, *given, "equation.model=mhd2d", *formulas(vorticity="cos(x)"))
     _take(plane, 0, vectors, "vorticity_z")
     _take(plane, 1, vectors, "vector_potential_z")
-    for one in (vectors, plane):
-        advance(one, 20)
+    for simulation in (vectors, plane):
+        advance(simulation, 20)
     assert _difference(plane, 0, vectors, "vorticity_z") <= 1e-13
     assert _difference(plane, 1, vectors, "vector_potential_z") <= 1e-13
-    own, others = plane.diagnostics(), vectors.diagnostics()
+    plane_row, vector_row = plane.diagnostics(), vectors.diagnostics()
     # Spectra are those of the vectors, not of the stored scalars.
     for name in ("velocity", "magnetic"):
-        spectra = [one.spectra()[f"{name}_spectrum"][1] for one in (plane, vectors)]
+        spectra = [simulation.spectra()[f"{name}_spectrum"][1] for simulation in (plane, vectors)]
         assert relative_error(*spectra) <= 1e-12
-    assert own["magnetic_energy"] == pytest.approx(others["magnetic_energy"], rel=1e-12)
-    assert own["cross_helicity"] == pytest.approx(
+    assert plane_row["magnetic_energy"] == pytest.approx(vector_row["magnetic_energy"], rel=1e-12)
+    assert plane_row["cross_helicity"] == pytest.approx(
         Evaluation(vectors.flow, "cross_helicity").reduce("mean"), rel=1e-10
     )
 
@@ -125,29 +125,36 @@ def test_dipole_of_lamb_travels_at_its_speed(device):
     own, expected = (simulation.device.to_host(one) for one in (simulation.flow.state, target))
     assert np.abs(own - expected).max() <= 1e-13 * np.abs(expected).max()
 
-    def place():
+    def position():
         w = values(simulation)["vorticity"] ** 2
         return np.angle((w * np.exp(1j * x)).sum())
 
-    before, time, steps = place(), 0.6, 120
+    before, time, steps = position(), 0.6, 120
     advance(simulation, steps, time / steps)
     # Its images, dipoles of the impulse 2 pi a^2 U, drive it back by half of that over L^2.
     images = -math.pi * radius**2 * speed / (2 * math.pi) ** 2
-    assert abs(place() - before) == pytest.approx((speed + images) * time, rel=2e-3)
+    assert abs(position() - before) == pytest.approx((speed + images) * time, rel=2e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["lans-alpha", "leray-alpha"])
-def test_beltrami_flow_decays_exactly_in_alpha_models(model, device):
-    simulation = start(
-        device,
-        f"equation={{ model = '{model}', viscosity = 0.1, width = 0.3 }}",
-        "initial.flow=abc",
-        "initial.wavenumber=2",
-    )
+HYPOVISCOUS = "viscosity = 0, hypoviscosity = 3, hypoviscosity_power = 2, drag = 0.1"
+ALPHA = "viscosity = 0.1, width = 0.3, model = "
+
+
+@pytest.mark.parametrize(
+    ("equation", "steps", "step", "decay"),
+    [
+        pytest.param(f"{ALPHA}'lans-alpha'", 10, 0.05, 0.2, marks=pytest.mark.slow),
+        pytest.param(f"{ALPHA}'leray-alpha'", 10, 0.05, 0.2, marks=pytest.mark.slow),
+        (HYPOVISCOUS, 2, 0.5, 0.1 + 3 / 2**4),
+    ],
+    ids=["lans-alpha", "leray-alpha", "hypoviscosity and drag"],
+)
+def test_beltrami_flow_decays_exactly(device, equation, steps, step, decay):
+    abc = ("initial.flow=abc", "initial.wavenumber=2")
+    simulation = start(device, f"equation={{ {equation} }}", *abc)
     before = values(simulation)
-    advance(simulation, 10, 0.05)
-    decayed = {name: math.exp(-0.1 * 4 * 0.5) * value for name, value in before.items()}
+    advance(simulation, steps, step)
+    decayed = {name: math.exp(-decay) * value for name, value in before.items()}
     assert largest_error(simulation, **decayed) <= 1e-13
 
 
@@ -159,20 +166,6 @@ def test_averaged_flow_conserves_its_own_energy(device):
     after = simulation.diagnostics()
     assert after["alpha_energy"] == pytest.approx(before["alpha_energy"], rel=1e-8)
     assert abs(after["energy"] / before["energy"] - 1) > 1e-4
-
-
-def test_hypoviscosity_and_drag_are_integrated_exactly(device):
-    simulation = start(
-        device,
-        "equation={ viscosity = 0, hypoviscosity = 3, hypoviscosity_power = 2, drag = 0.1 }",
-        "initial.flow=abc",
-        "initial.wavenumber=2",
-    )
-    before = values(simulation)
-    advance(simulation, 2, 0.5)
-    rate = 0.1 + 3 / 2**4
-    decayed = {name: math.exp(-rate) * value for name, value in before.items()}
-    assert largest_error(simulation, **decayed) <= 1e-13
 
 
 def test_functions_of_the_wavenumber_are_those_of_fourier_transforms(device):

@@ -102,7 +102,7 @@ def test_lines_of_quantum_abc_flow_like_it_at_large(device):
     for _ in range(5):
         energies.append(advance(simulation, 4, 0.02).diagnostics()["free_energy"])
     assert all(np.diff(energies) < 0)
-    found, psi = values(simulation), wave_function(simulation)
+    actual, psi = values(simulation), wave_function(simulation)
     lines = [np.count_nonzero(around(psi.take(0, axis), 0, 1)) for axis in range(3)]
     assert min(lines) >= 4
     mass = simulation.diagnostics()["mass"]
@@ -111,7 +111,7 @@ def test_lines_of_quantum_abc_flow_like_it_at_large(device):
     for number, name in enumerate("xyz"):
         along = k.reshape([-1 if axis == 2 - number else 1 for axis in range(3)])
         momentum = 2 * ALPHA * (psi.conj() * np.fft.ifftn(along * modes)).imag
-        u = found[f"velocity_{name}"]
+        u = actual[f"velocity_{name}"]
         assert (momentum * u).mean() == pytest.approx(mass * (u**2).mean(), rel=0.1)
 
 

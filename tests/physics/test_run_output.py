@@ -1,4 +1,4 @@
-"""What a run prints and writes, when, and its warnings about resolution."""
+"""Lines that a run prints and writes, when, and its warnings about resolution."""
 
 import io
 

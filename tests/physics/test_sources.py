@@ -1,4 +1,4 @@
-"""What drives fields as a function of x and t, and what multiplies them: exact solutions."""
+"""Fields driven by functions of x and t, and multiplied by them: exact solutions."""
 
 import math
 
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from field_values import coordinates, formulas, largest_error, values
-from flows import advance, modes_of, start
+from flows import advance, modes_of, save, start
 from own_models import own_models
 from slipstream.engine.errors import InputError
-from slipstream.files import write_checkpoint
 
 OWN = """
 import sympy
@@ -48,7 +47,7 @@ def uneven(width):
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
+def settings_of(tmp_path_factory):
     return own_models(OWN, tmp_path_factory.mktemp("models"))
 
 
@@ -59,11 +58,11 @@ def shear_under_a_swinging_force(y, time, viscosity, frequency):
     return (swing - rate * math.exp(-rate * time)) / (rate**2 + frequency**2) * np.sin(4 * y)
 
 
-def test_swinging_force_drives_the_exact_shear_flow(device, own):
+def test_swinging_force_drives_the_exact_shear_flow(device, settings_of):
     viscosity, frequency, time, steps = 0.05, 3.0, 1.0, 50
     simulation = start(
         device,
-        *own("swinging", f"viscosity = {viscosity}", f"frequency = {frequency}"),
+        *settings_of("swinging", f"viscosity = {viscosity}", f"frequency = {frequency}"),
         *formulas(velocity=("0", "0", "0")),
     )
     advance(simulation, steps, time / steps)
@@ -74,12 +73,12 @@ def test_swinging_force_drives_the_exact_shear_flow(device, own):
     assert largest_error(simulation, velocity_x=expected, velocity_y=0, velocity_z=0) <= 1e-6
 
 
-def test_force_of_the_case_is_that_of_the_equations(device, own):
+def test_force_of_the_case_is_that_of_the_equations(device, settings_of):
     begin = formulas(velocity=("0", "sin(z)", "cos(x)"))
-    written = start(device, *own("swinging", "viscosity = 0.05", "frequency = 3.0"), *begin)
+    written = start(device, *settings_of("swinging", "viscosity = 0.05", "frequency = 3.0"), *begin)
     table = start(
         device,
-        *own("plain", "viscosity = 0.05"),
+        *settings_of("plain", "viscosity = 0.05"),
         *begin,
         'forcing={ kind = "formula", formula = ["cos(3*t)*sin(4*y) + sin(x)", "0", "0"] }',
     )
@@ -89,10 +88,10 @@ def test_force_of_the_case_is_that_of_the_equations(device, own):
     assert written.diagnostics()["injection"] == pytest.approx(table.diagnostics()["injection"])
 
 
-def test_work_of_sources_is_in_the_energy_budget(device, own):
+def test_work_of_sources_is_in_the_energy_budget(device, settings_of):
     simulation = start(
         device,
-        *own("swinging", "viscosity = 0.05", "frequency = 3.0"),
+        *settings_of("swinging", "viscosity = 0.05", "frequency = 3.0"),
         *formulas(velocity=("sin(4*y)", "0", "0")),
     )
     before = simulation.diagnostics()
@@ -104,13 +103,13 @@ def test_work_of_sources_is_in_the_energy_budget(device, own):
 
 
 @pytest.mark.parametrize(("integrator", "order"), [("heun", 2), ("rk4", 4)])
-def test_forces_that_change_keep_the_order_of_the_integrator(device, own, integrator, order):
+def test_changing_forces_keep_the_order_of_the_integrator(device, settings_of, integrator, order):
     """A pulse that travels cannot be parted into space and time; a + b = exp(cos(x-t)) + sin t."""
 
     def state(steps):
         simulation = start(
             device,
-            *own("pulse"),
+            *settings_of("pulse"),
             "grid.points=[32, 1, 1]",
             f"time.integrator={integrator}",
             *formulas(a="exp(cos(x))", b="0.3"),
@@ -123,10 +122,10 @@ def test_forces_that_change_keep_the_order_of_the_integrator(device, own, integr
     assert math.log2(ratio) >= order - 0.25
 
 
-def test_shear_carries_a_scalar_exactly(device, own):
+def test_shear_carries_a_scalar_exactly(device, settings_of):
     """a(x, y, t) = a(x - t sin(y), y, 0), whatever the strength of the shear."""
     simulation = start(
-        device, *own("sheared"), "grid.points=[32, 64, 1]", *formulas(a="sin(x) + cos(2*y)")
+        device, *settings_of("sheared"), "grid.points=[32, 64, 1]", *formulas(a="sin(x) + cos(2*y)")
     )
     advance(simulation, 50, 0.02)
     x, y, _ = coordinates(simulation)
@@ -144,11 +143,11 @@ def test_shear_carries_a_scalar_exactly(device, own):
     assert spectrum.sum() == pytest.approx(rows["energy"], rel=1e-12)
 
 
-def test_run_with_coefficients_goes_on_from_a_state(device, own, tmp_path):
-    settings = [*own("sheared"), "grid.points=[16, 24, 1]"]
+def test_run_with_coefficients_goes_on_from_a_state(device, settings_of, tmp_path):
+    settings = [*settings_of("sheared"), "grid.points=[16, 24, 1]"]
     whole = start(device, *settings, *formulas(a="sin(x) + cos(2*y)"))
     advance(whole, 3)
-    write_checkpoint(tmp_path, whole.checkpoint(), step=3, time=0.03, case=whole.case.to_toml())
+    save(whole, tmp_path)
     later = start(device, *settings, "initial={ restart = '" + str(tmp_path) + "' }")
     assert modes_of(advance(later, 2)).tobytes() == modes_of(advance(whole, 2)).tobytes()
 
@@ -176,8 +175,8 @@ def test_strength_cannot_follow_from_a_rate_where_the_force_has_time(device):
 
 
 @pytest.mark.parametrize("width", [1.0, 0.5])
-def test_coefficient_has_to_fit_the_box(device, own, width):
+def test_coefficient_has_to_fit_the_box(device, settings_of, width):
     begin = formulas(a="1")
-    start(device, *own("uneven", f"width = {width}"), *begin)
+    start(device, *settings_of("uneven", f"width = {width}"), *begin)
     with pytest.raises(InputError, match=r"sin\(\S*x\) is not periodic along x in a box of leng"):
-        start(device, *own("uneven", f"width = {width * 1.3}"), *begin)
+        start(device, *settings_of("uneven", f"width = {width * 1.3}"), *begin)

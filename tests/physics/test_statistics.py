@@ -100,13 +100,13 @@ def test_transfer_of_a_flow_is_numpys(device, dealiasing):
     calculus = Calculus(u.shape[1:], LENGTHS)
     rate = calculus.without_gradient(calculus.modes(-calculus.div(calculus.outer(u, u))))
     density = (calculus.modes(u).conj() * rate).sum(axis=0).real
-    found = data(simulation, "transfer")
-    assert_same(found["energy_transfer"], shells_of(calculus, LENGTHS, density))
-    assert set(found) == {"energy_transfer", "energy_flux"}
-    scale = np.abs(found["energy_transfer"]).max()
+    actual = data(simulation, "transfer")
+    assert_same(actual["energy_transfer"], shells_of(calculus, LENGTHS, density))
+    assert set(actual) == {"energy_transfer", "energy_flux"}
+    scale = np.abs(actual["energy_transfer"]).max()
     assert scale > 1e-3
-    assert abs(found["energy_transfer"].sum()) <= 1e-14 * scale
-    np.testing.assert_allclose(found["energy_flux"], -np.cumsum(found["energy_transfer"]), atol=0)
+    assert abs(actual["energy_transfer"].sum()) <= 1e-14 * scale
+    np.testing.assert_allclose(actual["energy_flux"], -np.cumsum(actual["energy_transfer"]), atol=0)
 
 
 def test_transfers_of_a_magnetic_flow_are_numpys(device):
@@ -118,14 +118,14 @@ def test_transfers_of_a_magnetic_flow_are_numpys(device):
         "velocity": calculus.without_gradient(calculus.modes(calculus.div(stress))),
         "magnetic": calculus.modes(calculus.curl(calculus.cross(u, b))),
     }
-    found = data(simulation, "transfer")
+    actual = data(simulation, "transfer")
     for name, field in (("velocity", u), ("magnetic", b)):
         density = (calculus.modes(field).conj() * rates[name]).sum(axis=0).real
-        assert_same(found[f"{name}_transfer"], shells_of(calculus, LENGTHS, density))
-    total = found["velocity_transfer"] + found["magnetic_transfer"]
-    np.testing.assert_allclose(found["energy_transfer"], total, rtol=0, atol=1e-15)
+        assert_same(actual[f"{name}_transfer"], shells_of(calculus, LENGTHS, density))
+    total = actual["velocity_transfer"] + actual["magnetic_transfer"]
+    np.testing.assert_allclose(actual["energy_transfer"], total, rtol=0, atol=1e-15)
     # One field gains what the other loses.
-    assert abs(found["velocity_transfer"].sum()) > 1e-3
+    assert abs(actual["velocity_transfer"].sum()) > 1e-3
     assert abs(total.sum()) <= 1e-14 * np.abs(total).max()
 
 
@@ -159,23 +159,23 @@ def test_transfer_has_products_but_not_what_is_added_everywhere(device, tmp_path
 )
 def test_anisotropic_spectra_sum_to_the_energies(device, settings):
     simulation = start(device, *BOX, *settings)
-    diagnostics, found = simulation.diagnostics(), data(simulation, "anisotropic")
+    diagnostics, actual = simulation.diagnostics(), data(simulation, "anisotropic")
     energies = {"energy": diagnostics["energy"]}
     if "velocity_energy" in diagnostics:
         energies |= {name: diagnostics[f"{name}_energy"] for name in ("velocity", "magnetic")}
     for name, energy in energies.items():
-        both = found.pop(f"{name}_spectrum")
+        both = actual.pop(f"{name}_spectrum")
         assert both.sum() == pytest.approx(energy, rel=1e-14)
         across, along = (
-            found.pop(f"{name}_spectrum_{way}") for way in ("perpendicular", "parallel")
+            actual.pop(f"{name}_spectrum_{way}") for way in ("perpendicular", "parallel")
         )
         np.testing.assert_allclose(across, both.sum(axis=1), rtol=1e-14)
         np.testing.assert_allclose(along, both.sum(axis=0), rtol=1e-14)
-    assert not found
+    assert not actual
 
 
 def test_single_wave_is_at_its_place_across_and_along_z(device):
-    # Wavevector (3, 4) across z and -2 along it, in units of 2 pi / L of which those across agree.
+    # Wavevector (3, 4) across z and -2 along it, in units of 2 pi / L, equal in both across.
     simulation = start(
         device,
         "grid.points=[16, 32, 16]",
@@ -183,12 +183,12 @@ def test_single_wave_is_at_its_place_across_and_along_z(device):
         *formulas(velocity=["4*cos(3*x + 4*y - z)", "-3*cos(3*x + 4*y - z)", "0"]),
     )
     field = statistics(simulation, "anisotropic")["energy_spectrum"]
-    place = np.unravel_index(np.argmax(field.data), field.shape)
+    index = np.unravel_index(np.argmax(field.data), field.shape)
     across, along = (field.coordinates[name] for name in field.dims)
     assert field.dims == ("wavenumber_perpendicular", "wavenumber_parallel")
-    assert across[place[0]] == pytest.approx(5)
-    assert along[place[1]] == pytest.approx(1)
-    assert field.data[place] == pytest.approx(25 / 4, rel=1e-14)
+    assert across[index[0]] == pytest.approx(5)
+    assert along[index[1]] == pytest.approx(1)
+    assert field.data[index] == pytest.approx(25 / 4, rel=1e-14)
     assert field.data.sum() == pytest.approx(25 / 4, rel=1e-14)
 
 
@@ -201,7 +201,7 @@ def test_correlations_are_means_over_points_moved_along(device, settings):
     simulation.flow.modes_of(simulation.flow.state)[0, 0, 0, 0] += 3.0
     simulation.flow.state[3:] += simulation.flow.state[:1]
     values = points(simulation)
-    found = statistics(simulation, "correlation")
+    actual = statistics(simulation, "correlation")
     for axis, name in enumerate("xyz"):
         size = values["velocity_x"].shape[2 - axis]
         if size == 1:
@@ -221,10 +221,10 @@ def test_correlations_are_means_over_points_moved_along(device, settings):
         if "scalar" in values:
             expected["scalar_correlation"] = moved(values["scalar"])
         for stem, one in expected.items():
-            field = found.pop(f"{stem}_{name}")
+            field = actual.pop(f"{stem}_{name}")
             assert len(field.coordinates[f"separation_{name}"]) == size // 2 + 1
             np.testing.assert_allclose(field.data, one, rtol=0, atol=1e-13)
-    assert not found
+    assert not actual
 
 
 def test_second_order_differences_follow_from_correlations(device):
@@ -247,7 +247,7 @@ def test_structure_functions_are_those_of_points_moved_along(device, precision):
     simulation.flow.state[3] += simulation.flow.state[0]
     u = vector(simulation, "velocity").astype(float)
     a = points(simulation)["scalar"].astype(float)
-    found = statistics(simulation, "structure")
+    actual = statistics(simulation, "structure")
     tolerance = 1e-12 if precision == "float64" else 1e-5
     for axis, name in enumerate("xyz"):
         size, length = u.shape[3 - axis], LENGTHS[axis]
@@ -255,37 +255,37 @@ def test_structure_functions_are_those_of_points_moved_along(device, precision):
         moved = [np.roll(u, -r, axis=3 - axis) - u for r in steps]
         orders = range(1, 7)
         powers = np.array([[(np.abs(d) ** p).mean(axis=(1, 2, 3)) for d in moved] for p in orders])
-        others = [other for other in range(3) if other != axis]
+        other_axes = [other for other in range(3) if other != axis]
         changes = [np.roll(a, -r, axis=2 - axis) - a for r in steps]
         expected = {
             "velocity_longitudinal": powers[..., axis],
-            "velocity_transverse": powers[..., others].mean(axis=-1),
+            "velocity_transverse": powers[..., other_axes].mean(axis=-1),
             "velocity_longitudinal_third": np.array([(d[axis] ** 3).mean() for d in moved]),
             "scalar_structure": np.array(
                 [[(np.abs(d) ** p).mean() for d in changes] for p in orders]
             ),
         }
         for stem, values in expected.items():
-            field = found.pop(f"{stem}_{name}")
+            field = actual.pop(f"{stem}_{name}")
             np.testing.assert_allclose(
                 field.coordinates[f"separation_{name}"], np.array(steps) * length / size
             )
             # Third powers of differences cancel, but for a hundredth.
             np.testing.assert_allclose(field.data, values, rtol=tolerance, atol=tolerance)
-    assert not found
+    assert not actual
 
 
 def test_structure_function_of_a_sine_is_a_cosine(device):
     simulation = start(device, "grid.points=[8, 64, 1]", *formulas(velocity=["sin(y)", "0", "0"]))
-    found = statistics(simulation, "structure")
-    assert {name.rsplit("_", 1)[1] for name in found} == {"x", "y"}
-    field = found["velocity_transverse_y"]
+    actual = statistics(simulation, "structure")
+    assert {name.rsplit("_", 1)[1] for name in actual} == {"x", "y"}
+    field = actual["velocity_transverse_y"]
     assert field.dims == ("order", "separation_y")
     separation = field.coordinates["separation_y"]
     assert separation[-1] == pytest.approx(math.pi)
     # <(sin(y + r) - sin(y))^2> = 1 - cos r, of one of two components.
     np.testing.assert_allclose(field.data[1], (1 - np.cos(separation)) / 2, rtol=1e-13)
-    assert np.abs(found["velocity_longitudinal_x"].data).max() <= 1e-15
+    assert np.abs(actual["velocity_longitudinal_x"].data).max() <= 1e-15
 
 
 # -- probability densities -------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_structure_function_of_a_sine_is_a_cosine(device):
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_densities_and_moments_are_numpys(device, precision):
     simulation = start(device, *BOX, *MHD, f"numerics.precision={precision}")
-    found = data(simulation, "pdf")
+    actual = data(simulation, "pdf")
     values, calculus = points(simulation), Calculus((15, 10, 12), LENGTHS)
     for name in ("velocity", "magnetic"):
         field = np.stack([values[f"{name}_{axis}"] for axis in "xyz"]).astype(float)
@@ -302,20 +302,20 @@ def test_densities_and_moments_are_numpys(device, precision):
         for place, axis in enumerate("xyz"):
             values[f"{name}_curl_{axis}"] = curl[place]
             values[f"{name}_derivative_{axis}"] = gradient[place, place]
-    assert {key.removesuffix("_pdf") for key in found if key.endswith("_pdf")} == set(values)
+    assert {key.removesuffix("_pdf") for key in actual if key.endswith("_pdf")} == set(values)
     tolerance = 1e-12 if precision == "float64" else 1e-4
-    for name, own in values.items():
-        own = own.astype(float)
-        centred = (own - own.mean()) / own.std()
+    for name, array in values.items():
+        array = array.astype(float)
+        centred = (array - array.mean()) / array.std()
         counts = np.histogram(centred, 200, (-10, 10))[0]
         # A value may be on an edge but for rounding.
-        differences = np.abs(found[f"{name}_pdf"] * own.size / 10 - counts)
+        differences = np.abs(actual[f"{name}_pdf"] * array.size / 10 - counts)
         assert differences.sum() <= (0.1 if precision == "float64" else 2.1)
-        assert found[f"{name}_pdf"].sum() / 10 == pytest.approx(1, rel=1e-14)
-        assert found[f"{name}_mean"] == pytest.approx(own.mean(), abs=tolerance)
-        assert found[f"{name}_rms"] == pytest.approx(own.std(), rel=tolerance)
-        assert found[f"{name}_skewness"] == pytest.approx((centred**3).mean(), abs=tolerance)
-        assert found[f"{name}_flatness"] == pytest.approx((centred**4).mean(), rel=tolerance)
+        assert actual[f"{name}_pdf"].sum() / 10 == pytest.approx(1, rel=1e-14)
+        assert actual[f"{name}_mean"] == pytest.approx(array.mean(), abs=tolerance)
+        assert actual[f"{name}_rms"] == pytest.approx(array.std(), rel=tolerance)
+        assert actual[f"{name}_skewness"] == pytest.approx((centred**3).mean(), abs=tolerance)
+        assert actual[f"{name}_flatness"] == pytest.approx((centred**4).mean(), rel=tolerance)
 
 
 def test_density_of_a_sine_is_the_arcsine_law(device):
@@ -460,19 +460,19 @@ def test_scales_are_those_of_their_definitions_in_isotropic_flow(device, size):
     )
     # The mean flow is no eddy.
     simulation.flow.modes_of(simulation.flow.state)[0, 0, 0, 0] += 3.0
-    found, values = simulation.diagnostics(), points(simulation)
+    actual, values = simulation.diagnostics(), points(simulation)
     parts = "xyz"[: 3 - size.count(1)]
     square = np.mean([values[f"velocity_{one}"].var() for one in parts])
-    assert found["rms_velocity"] == pytest.approx(math.sqrt(square), rel=1e-10)
+    assert actual["rms_velocity"] == pytest.approx(math.sqrt(square), rel=1e-10)
     # Integrals of the spectrum k^4 exp(-2 (k / peak)^2).
     length = math.sqrt(2 * math.pi) if len(parts) == 3 else 8 / 3 * math.sqrt(2 / math.pi)
     length /= peak
-    assert found["integral_scale"] == pytest.approx(length, rel=0.03)
+    assert actual["integral_scale"] == pytest.approx(length, rel=0.03)
     slopes = []
     for axis, name in enumerate(parts):
         k = np.fft.fftfreq(size[axis], 1 / size[axis]).reshape(np.roll([1, 1, -1], -axis))
         modes = np.fft.fftn(values[f"velocity_{name}"]) / values[f"velocity_{name}"].size
         slopes.append((k**2 * np.abs(modes) ** 2).sum())
     scale = math.sqrt(square / np.mean(slopes))
-    assert found["taylor_scale"] == pytest.approx(scale, rel=0.03)
-    assert found["taylor_reynolds"] == pytest.approx(math.sqrt(square) * scale / nu, rel=0.03)
+    assert actual["taylor_scale"] == pytest.approx(scale, rel=0.03)
+    assert actual["taylor_reynolds"] == pytest.approx(math.sqrt(square) * scale / nu, rel=0.03)

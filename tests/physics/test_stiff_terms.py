@@ -48,7 +48,7 @@ WAVES_AND_METHODS = [
 @pytest.mark.parametrize(("name", "integrator"), WAVES_AND_METHODS)
 def test_waves_have_their_frequencies_at_ten_times_the_explicit_step(name, integrator, device):
     settings, wavevector, omega = WAVES[name]
-    given = (
+    options = (
         *settings,
         "grid.points=12",
         "equation.viscosity=0",
@@ -56,13 +56,13 @@ def test_waves_have_their_frequencies_at_ten_times_the_explicit_step(name, integ
         f"initial.wavevector={list(wavevector)}",
         "initial.amplitude=1e-7",
     )
-    explicit = start(device, *given, ALL, f"time.integrator={integrator}")
+    explicit = start(device, *options, ALL, f"time.integrator={integrator}")
     fastest = LinearOperator(explicit.problem).wave_rate
     # Four periods, in steps ten times those at which explicit rk4 becomes unstable.
     step = 10 * 2.8 / fastest
     before = values(explicit)
     later = values(advance(explicit, 4, step))
-    turned = start(device, *given)
+    turned = start(device, *options)
     state, phase = turned.flow.modes_of(turned.flow.state), np.exp(-1j * omega * 4 * step)
     # Of a real field, both a mode and its conjugate are waves: a exp(i (k x - omega t)).
     at = tuple(wavevector[::-1])
@@ -99,13 +99,13 @@ def test_orders_with_coupled_stiff_terms(integrator, order, device):
 def test_implicit_waves_have_the_factor_of_the_method(name, integrator, order, device):
     """A step multiplies a wave exp(-i omega t) by the method's rational function of -i omega dt."""
     settings, wavevector, omega = WAVES[name]
-    given = (*settings, "grid.points=12", "equation.viscosity=0", "initial.flow=wave")
-    given += (f"initial.wavevector={list(wavevector)}", "initial.amplitude=1e-7")
+    options = (*settings, "grid.points=12", "equation.viscosity=0", "initial.flow=wave")
+    options += (f"initial.wavevector={list(wavevector)}", "initial.amplitude=1e-7")
     at = (slice(None), *wavevector[::-1])
-    fastest = LinearOperator(start(device, *given).problem).wave_rate
-    found = {}
+    fastest = LinearOperator(start(device, *options).problem).wave_rate
+    results = {}
     for step in (0.02 / omega, 0.04 / omega, 30 / fastest):
-        simulation = start(device, *given, f"time.integrator={integrator}")
+        simulation = start(device, *options, f"time.integrator={integrator}")
         before = modes_of(simulation)[at]
         after = modes_of(advance(simulation, 3, step))[at]
         # Solved with a matrix of the method's tableau for a single mode.
@@ -122,8 +122,8 @@ def test_implicit_waves_have_the_factor_of_the_method(name, integrator, order, d
             after, factor**3 * before, rtol=0, atol=1e-11 * abs(before).max()
         )
         assert abs(factor) <= 1
-        found[step] = abs(factor - np.exp(z))
-    small, large = list(found.values())[:2]
+        results[step] = abs(factor - np.exp(z))
+    small, large = list(results.values())[:2]
     assert math.log2(large / small) == pytest.approx(order + 1, abs=0.1)
 
 

@@ -1,4 +1,4 @@
-"""What is carried and what diffuses, against exact solutions."""
+"""Advection and diffusion of fields, against exact solutions."""
 
 import math
 

@@ -50,7 +50,7 @@ WORDS = (
 
 
 def write_states(folder):
-    """Let a run of each family write two states into a folder of its name."""
+    """Run a case of each family, which writes two states into a folder of its name."""
     from slipstream import cli
 
     for family, (text, interval) in FAMILIES.items():
@@ -164,16 +164,16 @@ def check(number, prototypes, expected, worker):
 
 def results_of(prototypes, worker):
     """Return by family what a run that continues from each of its states has."""
-    found = {}
+    defects = {}
     for family in FAMILIES:
-        found[family] = []
+        defects[family] = []
         for state in sorted(Path(prototypes, family, "checkpoints").iterdir()):
             with tempfile.TemporaryDirectory() as place:
                 outcome = go_on(worker, Path(place), family, state)
             assert outcome.status == 0, outcome.output
-            found[family].append(outcome.output.splitlines()[-1])
-        assert len(set(found[family])) == 2, found
-    return found
+            defects[family].append(outcome.output.splitlines()[-1])
+        assert len(set(defects[family])) == 2, defects
+    return defects
 
 
 def main():

@@ -1,10 +1,10 @@
-"""What may happen to any file of a run's folder, and what the commands that use it make of that.
+"""Damage to any file of a run's folder, and how the commands that use the folder react.
 
     python tests/support/damaged_folders.py --families spectral --commands resume --kinds 50
 
 Each kind of damage is done to a copy of a run that was stopped half way. A command then has to
 refuse it in one line, to say what it leaves out, or to do what it does without the damage. Nothing
-beside the folder may change, nothing may hang, and there is no traceback.
+outside the folder may change, nothing may hang, and there is no traceback.
 """
 
 import argparse
@@ -61,7 +61,7 @@ _SECONDS, _MOST_MEMORY = 400, 6 << 30
 
 def targets(base):
     """Return paths of files, by which each kind of them is met at least once."""
-    found = {}
+    kinds_of_files = {}
     for path in sorted(one for one in base.rglob("*") if one.is_file()):
         name = path.relative_to(base)
         parts = list(name.parts)
@@ -70,8 +70,8 @@ def targets(base):
         # One array of each store, with its first and its last chunk.
         kind = re.sub(r"velocity_[yz]|density|energy_\w+", "", "/".join(parts))
         kind = re.sub(r"(c[/.])\d+.*", r"\1", kind)
-        found.setdefault(kind, []).append(str(name))
-    for names in found.values():
+        kinds_of_files.setdefault(kind, []).append(str(name))
+    for names in kinds_of_files.values():
         yield names[0]
         if len(names) > 1:
             yield names[-1]
@@ -233,37 +233,37 @@ SPECIAL = {
 
 def kinds_for(base):
     """Return all kinds of damage to a run, by name."""
-    found = dict(SPECIAL)
+    damages = dict(SPECIAL)
     for name in targets(base):
         for how, damage in CHANGES.items():
-            found[f"{how} {name}"] = lambda run, outside, name=name, damage=damage: damage(
+            damages[f"{how} {name}"] = lambda run, outside, name=name, damage=damage: damage(
                 run, name, outside
             )
-    return found
+    return damages
 
 
 # -- commands --------------------------------------------------------------------------------
 
 
-def prepare(family, place):
+def prepare(family, scratch):
     """Make a run that was stopped half way, and one that continued from there."""
     head, output = moments.CASES[family].split("[output]")
     text = f"{head}[output]{output.rstrip()}\n{OUTPUT[family]}"
     case = parse_case(text, [f"time.max_steps={HALF_WAY[family]}"])
     run_case(
-        make_simulation(case, None, HostDevice(threads=1)), place / "base", Console(quiet=True)
+        make_simulation(case, None, HostDevice(threads=1)), scratch / "base", Console(quiet=True)
     )
-    shutil.copytree(place / "base", place / "whole")
+    shutil.copytree(scratch / "base", scratch / "whole")
     cwd = os.getcwd()
-    os.chdir(place)
+    os.chdir(scratch)
     try:
-        status, said = command("resume", Path("whole"), place)
+        status, said = command("resume", Path("whole"), scratch)
         assert status == 0, said
     finally:
         os.chdir(cwd)
 
 
-def command(name, run, place):
+def command(name, run, scratch):
     """Run a command in a separate process; return its status and output."""
     arguments = {
         "resume": ["resume", str(run), "--device", "cpu", "--set", "time.max_steps=1000"],
@@ -275,12 +275,12 @@ def command(name, run, place):
 
     def act():
         for number, file in ((1, "out"), (2, "err")):
-            os.dup2(os.open(place / file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
+            os.dup2(os.open(scratch / file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", closefd=False)
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
         signal.alarm(_SECONDS)
-        os.chdir(place)
+        os.chdir(scratch)
         os.environ["COLUMNS"] = "1000"
         try:
             if name == "open":
@@ -295,7 +295,7 @@ def command(name, run, place):
         sys.stderr.flush()
 
     status = moments.forked(act)
-    out, err = ((place / file).read_text(errors="replace") for file in ("out", "err"))
+    out, err = ((scratch / file).read_text(errors="replace") for file in ("out", "err"))
     return status, (out, err)
 
 
@@ -317,12 +317,12 @@ def look(run):
         raise SystemExit(2) from None
 
 
-def result_of(name, run, place, said):
+def result_of(name, run, scratch, said):
     """Return the output of a reading command, without the parts that always differ."""
     if name == "report":
-        return re.sub(r"reports?/\S+", "", (place / "page.html").read_text())
+        return re.sub(r"reports?/\S+", "", (scratch / "page.html").read_text())
     if name == "plot":
-        files = sorted((place / "pictures").glob("*.svg"))
+        files = sorted((scratch / "pictures").glob("*.svg"))
         changing = r"<dc:date>.*?</dc:date>|id=\"[^\"]*\"|#\w+"
         return [(one.name, re.sub(changing, "", one.read_text())) for one in files]
     return re.sub(r"[\d.]+ ?(s|min|h|d|ms)\b.*", "", said[0]) if name == "watch" else said[0]
@@ -330,12 +330,12 @@ def result_of(name, run, place, said):
 
 def tree(folder):
     """Return all that is in a folder, and when it was changed."""
-    found = {}
+    results = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         content = path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = content, status.st_mtime_ns, status.st_mode
-    return found
+        results[str(path.relative_to(folder))] = content, status.st_mtime_ns, status.st_mode
+    return results
 
 
 def numbers(path):
@@ -346,7 +346,7 @@ def numbers(path):
 
 
 def differing(run, whole):
-    """Return the names of output that is not that of the run that nothing happened to."""
+    """Return the names of output that differs from the output of the undamaged run."""
     found = []
     for path in sorted(whole.rglob("*")):
         name = str(path.relative_to(whole))
@@ -384,20 +384,20 @@ def differing(run, whole):
     return found
 
 
-def outcome(name, kind, damage, place, expected):
+def outcome(name, kind, damage, scratch, expected):
     """Return the outcome of a command on a damaged run: a word, and its faults."""
-    run, outside = place / "run", place / "outside"
-    for one in (run, outside, place / "pictures"):
+    run, outside = scratch / "run", scratch / "outside"
+    for one in (run, outside, scratch / "pictures"):
         shutil.rmtree(one, ignore_errors=True)
-    (place / "page.html").unlink(missing_ok=True)
-    shutil.copytree(place / "base", run)
+    (scratch / "page.html").unlink(missing_ok=True)
+    shutil.copytree(scratch / "base", run)
     outside.mkdir()
     (outside / "file").write_text("of somebody else")
     (outside / "000000004.partial").mkdir()
     (outside / "000000004.zarr").mkdir()
     damage(run, outside)
     before = tree(outside)
-    status, (out, err) = command(name, run, place)
+    status, (out, err) = command(name, run, scratch)
     if tree(outside) != before:
         return "outside", "something outside was changed"
     if status == -signal.SIGALRM:
@@ -410,7 +410,7 @@ def outcome(name, kind, damage, place, expected):
             return "defect", f"status {status}: {err[-300:]}"
         return "refused", ""
     if name != "resume":
-        if result_of(name, run, place, (out, err)) == expected:
+        if result_of(name, run, scratch, (out, err)) == expected:
             return "harmless", ""
         words = (
             "is damaged: ",
@@ -426,7 +426,7 @@ def outcome(name, kind, damage, place, expected):
         return ("said", "") if is_said else ("silent", "another result without a word")
     text = " ".join(out.split())
     try:
-        found = differing(run, place / "whole")
+        found = differing(run, scratch / "whole")
     except Exception as error:  # of zarr
         return "silent", f"its output cannot be read: {error}"
     for one in found:
@@ -453,37 +453,37 @@ def main(arguments=None):
     parser.add_argument("--only", default="", help="kinds with this in their name")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tell", action="store_true")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     moments.warm_up()
     import matplotlib.pyplot as _  # noqa: F401
 
     found, wrong = Counter(), 0
-    for family in given.families:
+    for family in options.families:
         with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
-            place = Path(folder).resolve()
-            if moments.forked(prepare, family, place):
+            scratch = Path(folder).resolve()
+            if moments.forked(prepare, family, scratch):
                 raise SystemExit(f"{family} does not run")
-            kinds = kinds_for(place / "base")
-            names = [one for one in kinds if given.only in one]
-            if given.kinds is not None:
-                names = random.Random(given.seed).sample(names, min(given.kinds, len(names)))
-            for name in given.commands:
+            kinds = kinds_for(scratch / "base")
+            names = [one for one in kinds if options.only in one]
+            if options.kinds is not None:
+                names = random.Random(options.seed).sample(names, min(options.kinds, len(names)))
+            for name in options.commands:
                 expected = None
                 if name != "resume":
-                    shutil.rmtree(place / "run", ignore_errors=True)
-                    shutil.copytree(place / "base", place / "run")
-                    shutil.rmtree(place / "pictures", ignore_errors=True)
-                    status, said = command(name, place / "run", place)
+                    shutil.rmtree(scratch / "run", ignore_errors=True)
+                    shutil.copytree(scratch / "base", scratch / "run")
+                    shutil.rmtree(scratch / "pictures", ignore_errors=True)
+                    status, said = command(name, scratch / "run", scratch)
                     assert status == 0, said
-                    expected = result_of(name, place / "run", place, said)
+                    expected = result_of(name, scratch / "run", scratch, said)
                 for kind in names:
-                    result, fault = outcome(name, kind, kinds[kind], place, expected)
+                    result, fault = outcome(name, kind, kinds[kind], scratch, expected)
                     found[name, result] += 1
                     wrong += result not in GOOD
-                    if given.tell or result not in GOOD:
+                    if options.tell or result not in GOOD:
                         print(f"{family}, {name}, {kind}: {result}: {fault}", flush=True)
         print(f"{family}: {len(names)} of {len(kinds)} kinds", flush=True)
-    for name in given.commands:
+    for name in options.commands:
         print(name, {result: n for (one, result), n in sorted(found.items()) if one == name})
     return int(wrong > 0)
 

@@ -1,4 +1,4 @@
-"""What may happen to the files of a state, by accident or by hand, and what a restart makes of it.
+"""Damage to the files of a state, by accident or by hand, and how a restart reacts.
 
 Started as a script it does all of it to a run of each family.
 """
@@ -67,7 +67,7 @@ def _scrambled(content):
 
 
 def _tail_lost(content):
-    """What a device does that had not written the last block."""
+    """Damage by a device that had not written the last block."""
     return content[: 3 * len(content) // 4] + bytes(len(content) - 3 * len(content) // 4)
 
 
@@ -177,61 +177,41 @@ def _enter_things():
 _enter_things()
 
 
-@damage
-def state_is_empty(state, chunk):
-    shutil.rmtree(state)
-    state.mkdir()
+def _array_of(state, chunk):
+    return state / chunk.relative_to(state).parts[0]
 
 
-@damage
-def state_is_a_file(state, chunk):
-    shutil.rmtree(state)
-    state.write_bytes(b"state")
+def _instead(make):
+    """Return damage that puts something else where a state was."""
+
+    def replace(state, chunk):
+        shutil.rmtree(state)
+        make(state)
+
+    return replace
 
 
-@damage
-def state_is_a_fifo(state, chunk):
-    shutil.rmtree(state)
-    os.mkfifo(state)
-
-
-@damage
-def state_is_a_link_to_nowhere(state, chunk):
-    shutil.rmtree(state)
-    state.symlink_to("nowhere")
-
-
-@damage
-def state_is_of_another_step(state, chunk):
-    state.rename(state.with_name("000000777.zarr"))
-
-
-@damage
-def chunks_are_missing(state, chunk):
-    shutil.rmtree(state / chunk.relative_to(state).parts[0] / "c")
-
-
-@damage
-def array_is_missing(state, chunk):
-    shutil.rmtree(state / chunk.relative_to(state).parts[0])
-
-
-@damage
-def array_is_a_link(state, chunk):
-    array = state / chunk.relative_to(state).parts[0]
+def _link_array(state, chunk):
+    array = _array_of(state, chunk)
     array.rename(state.parent / "elsewhere")
     array.symlink_to(state.parent / "elsewhere")
 
 
-@damage
-def file_is_extra(state, chunk):
-    chunk.with_name("99").write_bytes(chunk.read_bytes())
-
-
-@damage
-def file_is_in_two_places(state, chunk):
-    """As a file system's repair may leave it: the content of one file under another's name."""
-    (state / "zarr.json").write_bytes(chunk.read_bytes())
+DAMAGES |= {
+    "state_is_empty": _instead(Path.mkdir),
+    "state_is_a_file": _instead(lambda state: state.write_bytes(b"state")),
+    "state_is_a_fifo": _instead(os.mkfifo),
+    "state_is_a_link_to_nowhere": _instead(lambda state: state.symlink_to("nowhere")),
+    "state_is_of_another_step": lambda state, _: state.rename(state.with_name("000000777.zarr")),
+    "chunks_are_missing": lambda *paths: shutil.rmtree(_array_of(*paths) / "c"),
+    "array_is_missing": lambda *paths: shutil.rmtree(_array_of(*paths)),
+    "array_is_a_link": _link_array,
+    "file_is_extra": lambda _, chunk: chunk.with_name("99").write_bytes(chunk.read_bytes()),
+    # As a file system's repair may leave it: the content of one file under another's name.
+    "file_is_in_two_places": lambda state, chunk: (state / "zarr.json").write_bytes(
+        chunk.read_bytes()
+    ),
+}
 
 
 # -- by hand: the manifest's checksum is right ------------------------------------------------
@@ -251,7 +231,7 @@ def change_manifest(state, change):
 
 
 def reseal(state, *names):
-    """Let the manifest say of these files what they are."""
+    """Make the manifest describe these files as they are."""
 
     def change(said):
         for name in names:
@@ -316,19 +296,15 @@ def _enter_edits():
 _enter_edits()
 
 
-@damage
-def manifest_is_deep(state, chunk):
-    (state / "manifest.json").write_text("[" * 100_000)
-
-
-@damage
-def manifest_is_a_list(state, chunk):
-    (state / "manifest.json").write_text("[1]")
-
-
-@damage
-def manifest_is_no_text(state, chunk):
-    (state / "manifest.json").write_bytes(b'{"format": 1, "step": "\xff\xfe"}')
+_MANIFESTS = {
+    "manifest_is_deep": b"[" * 100_000,
+    "manifest_is_a_list": b"[1]",
+    "manifest_is_no_text": b'{"format": 1, "step": "\xff\xfe"}',
+}
+for _name, _content in _MANIFESTS.items():
+    DAMAGES[_name] = lambda state, _, content=_content: (state / "manifest.json").write_bytes(
+        content
+    )
 
 
 def _with_value(value):
@@ -425,7 +401,7 @@ class Run:
         self.simulation = make_simulation(onward, None, device)
 
     def reset(self):
-        """Let the files be as they were written."""
+        """Restore the files as they were written."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self._written, self.folder)
 
@@ -445,7 +421,7 @@ class Run:
 
 
 def outcome(run, name):
-    """Return what a restart makes of a state that is damaged, with an intact one before it."""
+    """Return the outcome of a restart from a damaged state, with an intact one before it."""
     run.reset()
     run.damage(name, STEPS[-1])
     try:
@@ -463,7 +439,7 @@ def outcome(run, name):
 
 def main():
     """Do all kinds of damage to all families; return 1 if anything but the state before results."""
-    found = Counter()
+    outcomes = Counter()
     for family in CASES:
         with tempfile.TemporaryDirectory() as folder:
             run = Run(family, Path(folder))
@@ -471,11 +447,11 @@ def main():
                 signal.alarm(400)  # ends anything that hangs
                 result = outcome(run, name)
                 signal.alarm(0)
-                found[result] += 1
+                outcomes[result] += 1
                 if result != "the state before":
                     print(f"{family}, {name}: {result}")
-    print(f"{len(DAMAGES)} kinds of damage x {len(CASES)} families: {dict(found)}")
-    return int(set(found) != {"the state before"})
+    print(f"{len(DAMAGES)} kinds of damage x {len(CASES)} families: {dict(outcomes)}")
+    return int(set(outcomes) != {"the state before"})
 
 
 if __name__ == "__main__":

@@ -95,3 +95,10 @@ class FakeSimulation(Simulation):
 
     def timers(self):
         return {"fft": 0.25, "compute": 0.5}
+
+
+def fake_simulation(*settings, **options):
+    """Return a fake simulation whose case has some settings changed, and no pictures."""
+    fake = FakeSimulation(**options)
+    fake.case = parse_case(CASE, ("output.pictures=false", *settings))
+    return fake

@@ -1,14 +1,15 @@
-"""What tests of committed steps have in common: a transfer without ranks, devices and policies."""
+"""Common parts of tests of committed steps: a transfer without ranks, devices and policies."""
 
 import numpy as np
 import pytest
 
+from flows import PATIENCE
 from slipstream.engine.device import HostDevice
 from slipstream.engine.schedule import POLICIES
 
 
 def device_of(threads):
-    """Return a device of so many threads, and lanes for chunks."""
+    """Return a device with this number of threads, and lanes for chunks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", str(threads))
         return HostDevice()
@@ -18,6 +19,21 @@ def device_of(threads):
 DEVICES = [device_of(1), device_of(3)]
 ON_ALL_DEVICES = pytest.mark.parametrize("device", DEVICES, ids=["one lane", "three lanes"])
 WITH_EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
+
+
+def compute(graph, operation, label, device=None, **options):
+    """Add an operation of the category "compute" to a graph."""
+    graph.add(operation, label=label, category="compute", device=device, **options)
+
+
+def meet(own_event, other):
+    """Return an operation that ends only after the other one has begun."""
+
+    def operation(stream):
+        own_event.set()
+        assert other.wait(PATIENCE)
+
+    return operation
 
 
 class FakeTransfer:

@@ -1,4 +1,4 @@
-"""What distributed transforms are tested with, drawn by Hypothesis alike on all ranks."""
+"""Cases of distributed transforms, drawn by Hypothesis alike on all ranks."""
 
 import contextlib
 
@@ -107,7 +107,7 @@ def choices(ranks, transports):
 
 
 def usual_transports(transports, device, exchange="host"):
-    """Return the names of those that exchange from there."""
+    """Return the names of the transports that exchange from there."""
     if exchange == "device":
         return list(transports)
     usual = ("mpi", "mpi-p2p") if device.kind == "cuda" else ("mpi", "mpi-p2p", "peer")

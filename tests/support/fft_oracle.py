@@ -35,7 +35,7 @@ def kept(shape, truncation, real):
 
 
 def transform(whole, real):
-    """Return numpy's transform of each field, in double precision."""
+    """Return numpy's transform of all fields, in double precision."""
     forward, axes = np.fft.rfftn if real else np.fft.fftn, tuple(range(1, whole.ndim))
     return forward(whole.astype(np.float64 if real else np.complex128), axes=axes)
 
@@ -63,7 +63,7 @@ class Oracle:
     Attributes
     ----------
     points, everything, modes, filtered : array
-        The whole physical array, all of its modes, those that are kept, and the array that has
+        The whole physical array, all of its modes, the kept modes, and the array that has
         only these.
     """
 
@@ -109,15 +109,15 @@ def check(comm, device, shape, dtype, fields=1, truncation=None, **options):
     )
     oracle = Oracle(shape, dtype, fields, truncation)
     assert oracle.modes.shape[1:] == fft.spectral_shape
-    source, given = oracle.input(fft), oracle.output(fft)
+    source, modes = oracle.input(fft), oracle.output(fft)
     # Nothing is compared before everything has been exchanged: no rank waits for one that ended.
     result = fft.device.to_host(fft.forward(source))
-    back = fft.device.to_host(fft.backward(given))
+    back = fft.device.to_host(fft.backward(modes))
     again = fft.device.to_host(fft.forward(source))
     oracle.assert_modes(fft, result)
     oracle.assert_points(fft, back)
     # The plan was used again, and must neither remember the last array nor have changed this one.
     np.testing.assert_array_equal(source, oracle.input(fft))
-    np.testing.assert_array_equal(given, oracle.output(fft))
+    np.testing.assert_array_equal(modes, oracle.output(fft))
     np.testing.assert_array_equal(again, result)
     return result, back

@@ -1,4 +1,4 @@
-"""What one rank makes for all, as a reference, for which the others wait without computing."""
+"""References made by one rank for all; the other ranks wait without computing."""
 
 import time
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from slipstream.case import parse_case
 from slipstream.engine import processes as mpi_launch
-from slipstream.files import write_checkpoint
+from slipstream.engine.processes import find_mpiexec
+from slipstream.files import open_checkpoint, write_checkpoint
+from slipstream.runs import make_simulation
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -74,16 +76,30 @@ def modes_of(simulation):
     return np.array(flow.modes_of(simulation.device.to_host(flow.state)))
 
 
+def save(simulation, folder):
+    """Write the checkpoint of a simulation of any family, on all of its ranks."""
+    return write_checkpoint(
+        folder,
+        simulation.checkpoint(),
+        simulation.comm,
+        step=simulation.step,
+        time=simulation.time,
+        case=simulation.case.to_toml(),
+    )
+
+
+def resumed_from(simulation, folder, device):
+    """Return a simulation of the same case and ranks that resumes from a state in a folder."""
+    later = make_simulation(simulation.case, simulation.comm, device)
+    later.resumed = open_checkpoint(folder, simulation.comm)
+    later.prepare()
+    return later
+
+
 def leave_state(simulation, folder, comm):
     """Write the checkpoint of a simulation in one process, and let all ranks wait for it."""
     if comm is None or comm.rank == 0:
-        write_checkpoint(
-            folder,
-            simulation.checkpoint(),
-            step=simulation.step,
-            time=simulation.time,
-            case=simulation.case.to_toml(),
-        )
+        save(simulation, folder)
     if comm is not None:
         comm.Barrier()
 
@@ -135,10 +151,28 @@ def environment(ranks=1):
 
 def slipstream(*arguments, cwd, ranks=1):
     """Run the command line in a separate process and return its output."""
-    command = [sys.executable, "-m", "slipstream", *map(str, arguments)]
+    return python("-m", "slipstream", *arguments, cwd=cwd, environment=environment(ranks))
+
+
+def python(*arguments, cwd=REPOSITORY, environment, launcher=()):
+    """Run Python in a separate process and return its output."""
     return subprocess.run(
-        command, cwd=cwd, env=environment(ranks), capture_output=True, text=True, timeout=PATIENCE
+        [*launcher, sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
+
+
+def output_of(*arguments, ranks=1, cwd=REPOSITORY, **variables):
+    """Return what Python prints on some ranks; it must end without an error."""
+    launcher = [find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
+    variables = {**environment(ranks), **variables}
+    done = python(*arguments, cwd=cwd, environment=variables, launcher=launcher)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def diagnostics(folder):

@@ -1,4 +1,4 @@
-"""Count the functions of Slipstream that an array crosses: in a `DistributedFFT`, or in a step.
+"""Count the functions of Slipstream that an array crosses, in a `DistributedFFT` or a step.
 
 Run it on as many ranks as you like; it shows the functions that the first one enters. "plan",
 "forward" and "replay" show one phase of a distributed transform, by default all are shown: making
@@ -9,9 +9,9 @@ turbulence, or a small image, and how many modules that has loaded:
     python tests/support/functions_crossed.py step
     python tests/support/functions_crossed.py permeability
 
-Each function with a name is counted once a phase, however often it is called, but for what is done
-once in a process: compilers and planners have served a plan before. Then the time of a replay on
-the first rank alone, the median of some, which is mostly that of the interpreter.
+Each function with a name is counted once per phase, however often it is called, except work done
+once per process: compilers and planners have served a plan before. Then the time of a replay on
+the first rank alone, the median of some, which is mostly time of the interpreter.
 """
 
 from __future__ import annotations

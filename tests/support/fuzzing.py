@@ -231,7 +231,7 @@ OPERATORS = ("+", "-", "*", "/", "**", "%", "//", " ", ",", "==", "@", ":=", "^"
 
 @dataclass
 class Outcome:
-    """What came of one command: its exit status, its output and its processor time in seconds."""
+    """Outcome of one command: its exit status, its output and its processor time in seconds."""
 
     status: int | None
     output: str
@@ -240,7 +240,7 @@ class Outcome:
 
     @property
     def defect(self) -> str:
-        """What is wrong with it; nothing if it ended as it should."""
+        """Defect of the outcome; nothing if the command ended as it should."""
         if self.status is None:
             return "did not end"
         if self.interrupted and self.status == -signal.SIGTERM:
@@ -415,7 +415,7 @@ class Worker:
     """
 
     def __init__(self, whole_every=1):
-        """Make one in which every so many commands run to the end, others for one step only."""
+        """Run every `whole_every`-th command to the end, the rest for one step only."""
         self._whole_every, self._child = whole_every, None
 
     def run(self, arguments, folder):
@@ -559,7 +559,7 @@ def warm_up():
 
 
 def examples(make, count, seed, quick=False, start=0):
-    """Yield (example, outcome) of so many examples."""
+    """Yield (example, outcome) for this number of examples."""
     worker = Worker(whole_every=20 if quick else 1)
     for number in range(start, start + count):
         text = make(random.Random(f"{seed}-{number}"))

@@ -247,9 +247,9 @@ def command(folder, path, keys):
     """Run a case of an image; return the status, the message, and the bytes that it took."""
     lines = "\n".join(f"{name} = {value!r}" for name, value in keys.items())
     (folder / "case.toml").write_text(CASE.format(path=path, keys=lines))
-    told, status = io.StringIO(), None
+    printed, status = io.StringIO(), None
     tracemalloc.start()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         try:
             cli.main(
                 ["run", str(folder / "case.toml"), "--out", str(folder / "out"), "--overwrite"]
@@ -258,7 +258,7 @@ def command(folder, path, keys):
             status = end.code
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return status, told.getvalue(), taken
+    return status, printed.getvalue(), taken
 
 
 def read(path, keys):
@@ -276,7 +276,7 @@ def read(path, keys):
 
 @functools.cache
 def warm_up():
-    """Run a whole image: the first run of all measures, in large arrays, what is then kept."""
+    """Run a whole image: the first run measures, in large arrays, and its results are kept."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "whole.npy")
         np.save(path, voxels())
@@ -292,18 +292,18 @@ def check(seed, folder):
     path = folder / f"{seed}.{suffix}"
     WRITERS[suffix](path, voxels())
     kind, keys = damage(path, random_), keys_of(suffix, random_)
-    told = read(path, keys)
-    if told is not None and ("\n" in told or not told):
-        raise AssertionError(f"image {seed} ({suffix}, {kind}): the reader tells {told!r}")
+    message = read(path, keys)
+    if message is not None and ("\n" in message or not message):
+        raise AssertionError(f"image {seed} ({suffix}, {kind}): the reader tells {message!r}")
     began = time.process_time()
-    status, text, taken = command(folder, path, keys)
+    status, text, peak_bytes = command(folder, path, keys)
     seconds = time.process_time() - began
     one_line = text.startswith("slipstream: error: ") and text.count("\n") == 1
-    fine = status == 0 if told is None and status != 2 else status == 2 and one_line
-    if not fine or taken > MOST_BYTES:
+    fine = status == 0 if message is None and status != 2 else status == 2 and one_line
+    if not fine or peak_bytes > MOST_BYTES:
         raise AssertionError(
-            f"image {seed} ({suffix}, {kind}, {keys}): status {status}, {taken >> 20} MiB, "
-            f"{text!r}; the reader tells {told!r}"
+            f"image {seed} ({suffix}, {kind}, {keys}): status {status}, {peak_bytes >> 20} MiB, "
+            f"{text!r}; the reader tells {message!r}"
         )
     signal.alarm(0)
     return kind, status, seconds

@@ -4,7 +4,7 @@ python tests/support/iteration_errors.py --media 60 --seed 1 --precisions float6
 
 Media are smooth random fields, sandstones, packings and independent voxels, of 14 to 21 voxels
 along an edge. Each is computed once in each precision, as the flow on the way does not depend on
-the tolerance: what is estimated, and when, is found for all tolerances afterwards. For each
+the tolerance: the estimates, and their steps, follow for all tolerances afterwards. For each
 precision and tolerance a line has the flows that converged, in how many of them the true error was
 at most the estimate, the median of true over estimated errors, the mean number of steps, and how
 many flows took more steps than without vectors, to a true error of the tolerance. With --save, what
@@ -53,13 +53,13 @@ def media(count: int, seed: int) -> Iterator[tuple[np.ndarray, float]]:
     for number in range(count):
         size, kind = int(random.integers(14, 22)), number % 4
         porosity, width = float(random.uniform(0.18, 0.6)), float(random.uniform(0.6, 3.0))
-        own = int(random.integers(1 << 30))
+        medium_seed = int(random.integers(1 << 30))
         if kind == 0:
-            image = smooth_field(size, porosity, width, own)
+            image = smooth_field(size, porosity, width, medium_seed)
         elif kind == 1:
             radius = float(random.uniform(2, 6))
             sample = make_sample(
-                "sandstone", (size,) * 3, radius=radius, porosity=porosity, seed=own
+                "sandstone", (size,) * 3, radius=radius, porosity=porosity, seed=medium_seed
             )
             image = np.asarray(sample)
         elif kind == 2:
@@ -67,13 +67,13 @@ def media(count: int, seed: int) -> Iterator[tuple[np.ndarray, float]]:
             options = {
                 "radius": radius,
                 "solid_fraction": float(random.uniform(0.1, 0.28)),
-                "seed": own,
+                "seed": medium_seed,
             }
             image = np.asarray(make_sample("random-pack", (size,) * 3, **options))
         else:
-            image = (np.random.default_rng(own).random((size,) * 3) < max(porosity, 0.35)).astype(
-                np.uint8
-            )
+            image = (
+                np.random.default_rng(medium_seed).random((size,) * 3) < max(porosity, 0.35)
+            ).astype(np.uint8)
         yield image, float(random.choice([0.6, 0.8, 1.0, 1.5]))
 
 
@@ -82,11 +82,11 @@ def tight_media(count: int, edge: int, seed: int) -> Iterator[tuple[np.ndarray, 
     random = np.random.default_rng(seed)
     for number in range(count):
         porosity, width = float(random.uniform(0.13, 0.35)), float(random.uniform(2, 5))
-        own = int(random.integers(1 << 30))
+        medium_seed = int(random.integers(1 << 30))
         if number % 2:
-            yield smooth_field(edge, porosity, width, own), "auto"
+            yield smooth_field(edge, porosity, width, medium_seed), "auto"
         else:
-            sample = {"radius": 2 * width, "porosity": porosity, "seed": own}
+            sample = {"radius": 2 * width, "porosity": porosity, "seed": medium_seed}
             yield np.asarray(make_sample("sandstone", (edge,) * 3, **sample)), "auto"
 
 
@@ -111,19 +111,19 @@ def ways(
         "max_steps": 20_000,
         "keep_fields": False,
     }
-    found: dict[str, Any] = {"porosity": image.mean()}
-    for precision in ["float64", *(one for one in precisions if one != "float64")]:
+    record: dict[str, Any] = {"porosity": image.mean()}
+    for precision in ["float64", *(name for name in precisions if name != "float64")]:
         Noting.added = []
         tolerance = 1e-10 if precision == "float64" else 1e-6
-        one = permeability(
+        result = permeability(
             image, tolerance=tolerance, storage=Storage(precision=precision), **settings
         )
-        found[precision] = Noting.added
+        record[precision] = Noting.added
         if precision == "float64":
-            found["exact"] = one.k
+            record["exact"] = result.k
     if plain:
         settings["max_steps"] = 60_000
-        exact = found["exact"]
+        exact = record["exact"]
         recent: list[float] = []
 
         def is_there(step: Any) -> bool:
@@ -131,9 +131,9 @@ def ways(
             return time == "auto" and all(abs(k / exact - 1) < 5e-6 for k in recent[-9:])
 
         settings["callback"] = is_there
-        one = permeability(image, tolerance=1e-6, vectors=0, interval=PERIOD, **settings)
-        found["plain"] = one.history
-    return found
+        result = permeability(image, tolerance=1e-6, vectors=0, interval=PERIOD, **settings)
+        record["plain"] = result.history
+    return record
 
 
 def judged(
@@ -196,23 +196,23 @@ def main() -> None:
     parser.add_argument("--tight", type=int, help="edge of media of low porosity")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--load", type=Path, nargs="+")
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     every: list[dict[str, Any]] = []
-    for path in given.load or ():
+    for path in options.load or ():
         every += pickle.loads(path.read_bytes())
-    if not given.load:
+    if not options.load:
         convergence.IterationError = Noting  # type: ignore[misc]
-        chosen: Any = media(given.media, given.seed)
-        if given.tight:
-            chosen = tight_media(given.media, given.tight, given.seed)
+        chosen: Any = media(options.media, options.seed)
+        if options.tight:
+            chosen = tight_media(options.media, options.tight, options.seed)
         for image, time in chosen:
             try:
-                every.append(ways(image, time, given.precisions, given.plain))
+                every.append(ways(image, time, options.precisions, options.plain))
             except InputError:  # no path
                 continue
-    if given.save is not None:
-        given.save.write_bytes(pickle.dumps(every))
+    if options.save is not None:
+        options.save.write_bytes(pickle.dumps(every))
     show(every)
 
 

@@ -18,7 +18,7 @@ from small_shards import set_if_asked_for
 
 
 def start(ranks, family, folder, report, **options):
-    """Do a run on so many ranks; return its status."""
+    """Do a run on this number of ranks; return its status."""
     if ranks == 1:
         return moments.forked(moments.run_to, family, folder, report, **options)
     given = (f"--{key}={value}" for key, value in options.items())
@@ -33,37 +33,37 @@ def start(ranks, family, folder, report, **options):
     ).returncode
 
 
-def lost(family, ranks, place, whole, draw):
+def lost(family, ranks, scratch, whole, draw):
     """Kill a run and resume it; return the faults, the moment, and the steps lost."""
     rank = draw.randrange(ranks)
     last = draw.randint(1, moments.reported(whole, rank)["moments"])
     moment = f"{family}, {ranks} ranks, moment {last} of rank {rank}"
-    killed, onward = place / "killed", place / "onward"
-    if start(ranks, family, killed, place / "first", last=last, rank=rank) == 0:
+    killed, onward = scratch / "killed", scratch / "onward"
+    if start(ranks, family, killed, scratch / "first", last=last, rank=rank) == 0:
         return "it was not killed", moment, 0
-    told = moments.reported(place / "first")
-    fault, state = moments.what_is_left(killed, place, told)
+    report = moments.reported(scratch / "first")
+    fault, state = moments.what_is_left(killed, scratch, report)
     if fault:
         return fault, moment, 0
     restart = {} if state is None else {"restart": killed}
-    if start(ranks, family, onward, place / "second", **restart):
+    if start(ranks, family, onward, scratch / "second", **restart):
         return "it does not continue", moment, 0
     for one in range(ranks):
         if (
-            moments.reported(place / "second", one)["digest"]
+            moments.reported(scratch / "second", one)["digest"]
             != moments.reported(whole, one)["digest"]
         ):
             return "its numbers are others", moment, 0
-    fault, gone = moments.steps_lost(family, told, state)
+    fault, gone = moments.steps_lost(family, report, state)
     return fault, moment, gone
 
 
-def spoiled(family, ranks, place, whole, draw):
+def spoiled(family, ranks, scratch, whole, draw):
     """Kill a run and each segment that resumes it; return the faults at its end.
 
     Nothing that is there may be lost, or there twice: the files are those of the whole run.
     """
-    run, ways = place / "run", []
+    run, ways = scratch / "run", []
     steps = 0
     for number in range(4):
         rank = draw.randrange(ranks)
@@ -72,36 +72,36 @@ def spoiled(family, ranks, place, whole, draw):
         last = draw.randint(1, most // 4 if number else most)
         ways.append(f"{last} of rank {rank}")
         options = {"last": last, "rank": rank, "resumes": 1}
-        ended = start(ranks, family, run, place / "report", **options) == 0
-        fault, state = moments.what_is_left(run, place, {"state": steps or None})
+        ended = start(ranks, family, run, scratch / "report", **options) == 0
+        fault, state = moments.what_is_left(run, scratch, {"state": steps or None})
         steps = max(steps, state or 0)
         if fault or ended:
             break
     moment = f"{family}, {ranks} ranks, moments {', '.join(ways)}"
-    if not fault and start(ranks, family, run, place / "report", resumes=1):
+    if not fault and start(ranks, family, run, scratch / "report", resumes=1):
         fault = "it does not continue"
     return fault or moments.differs(run, Path(f"{whole}") / "run"), moment, 0
 
 
-def replaced(family, ranks, place, whole, draw):
+def replaced(family, ranks, scratch, whole, draw):
     """Kill a run that replaces the output of another; return the faults, and the moment.
 
     What continues is the other, as it was, or once the new one has left a state that one.
     """
-    run, other = place / "run", Path(f"{whole} other") / "run"
+    run, other = scratch / "run", Path(f"{whole} other") / "run"
     shutil.copytree(other, run)
     rank = draw.randrange(ranks)
     last = draw.randint(1, moments.reported(f"{whole} other", rank)["moments"])
     moment = f"{family}, {ranks} ranks, moment {last} of rank {rank}"
-    if start(ranks, family, run, place / "first", last=last, rank=rank) == 0:
+    if start(ranks, family, run, scratch / "first", last=last, rank=rank) == 0:
         return "it was not killed", moment, 0
-    told = moments.reported(place / "first")
-    if start(ranks, family, run, place / "second", resumes=1):
+    report = moments.reported(scratch / "first")
+    if start(ranks, family, run, scratch / "second", resumes=1):
         return "it does not continue", moment, 0
     if (run / ".replaced").exists():
         return "the replaced output is still there", moment, 0
     faults = [moments.differs(run, one) for one in (Path(f"{whole}") / "run", other)]
-    if told.get("state") is not None:
+    if report.get("state") is not None:
         return faults[0], moment, 0
     return faults[0] and faults[1], moment, 0
 
@@ -120,18 +120,18 @@ def main(arguments=None):
     )
     parser.add_argument("--tell", action="store_true", help="tell of each, and of the steps lost")
     parser.add_argument("--shards", action="store_true", help="let all arrays have shards")
-    given = parser.parse_args(arguments)
-    set_if_asked_for(given.shards)
+    options = parser.parse_args(arguments)
+    set_if_asked_for(options.shards)
     moments.warm_up()
-    draw = random.Random(given.seed)
+    draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
-        kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
+        kinds = [(family, ranks) for ranks in options.ranks for family in moments.CASES]
         for family, ranks in dict.fromkeys(kinds):
             whole = Path(folder) / f"{family} {ranks}"
             whole.mkdir()  # so that its run has as many folders to make as the others
             if start(ranks, family, whole / "run", f"{whole}"):
                 raise SystemExit(f"{family} does not run on {ranks} ranks")
-            if given.overwrite:
+            if options.overwrite:
                 shutil.copytree(whole, f"{whole} other")
                 other = Path(f"{whole} other")
                 # Counted as it replaces the old output.
@@ -139,14 +139,14 @@ def main(arguments=None):
                     raise SystemExit(f"another {family} does not run on {ranks} ranks")
 
         def trials():
-            for number in range(given.kills):
+            for number in range(options.kills):
                 family, ranks = kinds[number % len(kinds)]
                 with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
                     whole = Path(folder) / f"{family} {ranks}"
-                    kill = replaced if given.overwrite else spoiled if given.resume else lost
+                    kill = replaced if options.overwrite else spoiled if options.resume else lost
                     yield kill(family, ranks, Path(place), whole, draw)
 
-        return moments.summed_up(trials(), "kills", given.tell)
+        return moments.summed_up(trials(), "kills", options.tell)
 
 
 if __name__ == "__main__":

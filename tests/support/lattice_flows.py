@@ -3,7 +3,7 @@
 import numpy as np
 
 from slipstream.case import parse_case
-from slipstream.files import open_checkpoint, write_checkpoint
+from slipstream.files import open_checkpoint
 from slipstream.lattice.lattice_simulation import LatticeSimulation
 
 SHAPE = (16, 20, 24)  # z, y, x
@@ -50,22 +50,11 @@ def start(*arguments, **options):
 
 
 def advance(simulation, steps):
-    """Do so many steps, or fewer if the simulation is finished before."""
+    """Do this number of steps, or fewer if the simulation finishes before."""
     for _ in range(steps // 2):
         if not simulation.finished:
             simulation.advance(simulation.step_size())
     return simulation
-
-
-def save(simulation, folder):
-    write_checkpoint(
-        folder,
-        simulation.checkpoint(),
-        simulation.comm,
-        step=simulation.step,
-        time=simulation.time,
-        case=simulation.case.to_toml(),
-    )
 
 
 def state(folder):

@@ -38,7 +38,7 @@ def tight_pores(shape=(12, 12, 12), porosity=0.3, width=0.6, seed=0):
     """Return where a smooth random field is lowest: narrow pores that percolate along all axes.
 
     Many of them are one voxel wide, with walls on both sides of an axis: nothing damps momentum
-    along it there, and it changes its sign in each step.
+    along it there, and it changes its sign at every step.
     """
     noise = np.fft.fftn(np.random.default_rng(seed).standard_normal(shape))
     for axis, size in enumerate(shape):
@@ -62,7 +62,7 @@ def resting(image, fluid):
 
 
 def velocity_and_density(populations, image, fluid):
-    """Return what `PoreFlow.fields` returns: velocity along z, y and x, and density."""
+    """Return the fields of `PoreFlow.fields`: velocity along z, y and x, and density."""
     momentum = np.einsum("qa,qzyx->azyx", D3Q19.velocities, populations)
     velocity = momentum + np.array(fluid.force)[:, None, None, None] / 2
     return np.concatenate([velocity * image, 1 + populations.sum(axis=0, keepdims=True)])
@@ -115,7 +115,7 @@ def _streamed(f, image, fluid, periodic):
 
 
 def wall_force(populations, image, fluid, periodic):
-    """Return what walls got in the last step: twice the momentum that came back from them.
+    """Return the momentum that walls got in the last step: twice the momentum sent back by them.
 
     Where a wall is met across a face, the pressure drop pushes on it, too.
     """

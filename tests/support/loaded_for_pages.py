@@ -1,4 +1,4 @@
-"""What programs of the pages import: a process that has imported this is forked for each.
+"""Imports of the programs of the pages: a process that has imported this is forked for each.
 
 MPI is not among it, since it starts with its import.
 """

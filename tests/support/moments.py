@@ -200,20 +200,20 @@ def run_to(
     With `resumes` it continues in its folder, if that contains a state. An `other` run has other
     numbers. Without either, output in the folder is replaced.
 
-    The report has the steps done so far, that of the last state which is promised to stay, and at
+    The report has the steps done so far, the step of the last state promised to stay, and at
     the end the digest of the state, and how many moments there were.
     """
     comm = mpi_launch.world_comm()
-    mine = 0 if comm is None else comm.rank
+    this_rank = 0 if comm is None else comm.rank
     settings = [] if restart is None else [f"initial.restart={restart}"]
     text = CASES[family].replace(*OTHERS[family]) if other else CASES[family]
     case = parse_case(text, settings)
-    told = {"step": 0, "state": None}
-    file = os.open(f"{report}.{mine}", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
+    report_row = {"step": 0, "state": None}
+    file = os.open(f"{report}.{this_rank}", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
 
     def tell(**news):
-        told.update(news)
-        os.pwrite(file, json.dumps(told).ljust(400).encode(), 0)
+        report_row.update(news)
+        os.pwrite(file, json.dumps(report_row).ljust(400).encode(), 0)
 
     write = output_writer.write_checkpoint
 
@@ -222,7 +222,7 @@ def run_to(
         tell(state=options["step"])
         return path
 
-    moments = Moments(last if mine == rank else 0, act or kill)
+    moments = Moments(last if this_rank == rank else 0, act or kill)
     moments.watch()
     advance, made = Simulation.advance, []
 
@@ -244,13 +244,13 @@ def run_to(
         else:
             run_case(make(case, comm, HostDevice(threads=1)), folder, Console(quiet=True))
     except (InputError, AtItsEnd) as error:
-        # The run that was to continue had come to its end.
+        # The run that was to continue had reached its end.
         assert "time.end" in str(error), error
     tell(moments=moments.count, **({"digest": digest(made[-1])} if made else {}))
 
 
 def differs(folder, other):
-    """Return what of a run's output differs from that of another, which was never stopped."""
+    """Return the differences of a run's output from the output of a run never stopped."""
     for name in ("diagnostics.csv",):
         if (folder / name).read_text() != (other / name).read_text():
             return f"{name} is another"
@@ -265,15 +265,15 @@ def differs(folder, other):
     return ""
 
 
-def what_is_left(folder, place, told, power_cut=False):
+def what_is_left(folder, scratch, report, power_cut=False):
     """Return the faults of a run's remains, and the step of its last state, if any."""
-    note = place / "left"
+    note = scratch / "left"
     if forked(lambda: note.write_text(str(check_left(folder, power_cut)))):
         return "something cannot be read", None
     left = note.read_text()
     state = None if left == "None" else int(left)
-    if told.get("state") is not None and (state is None or state < told["state"]):
-        return f"the state of step {told['state']} is lost", state
+    if report.get("state") is not None and (state is None or state < report["state"]):
+        return f"the state of step {report['state']} is lost", state
     return "", state
 
 

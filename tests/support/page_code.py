@@ -59,7 +59,7 @@ def blocks(document, language):
 
 
 def noted_commands(document, folder):
-    """Return what the shell makes of a page's blocks: each command with its arguments.
+    """Return the commands of a page's blocks, as the shell has them, each with its arguments.
 
     Bash runs the blocks, with loops, variables and conditions; the programs only note their names.
     """

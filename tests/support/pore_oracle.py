@@ -101,7 +101,7 @@ def helix(turns_back):
     square += [(3, 3 - i) for i in range(3)] + [(3 - i, 0) for i in range(3)]
     planes = 12 if turns_back else 7
     places = [(z, 1 + square[z % 12][0], 1 + square[z % 12][1]) for z in range(planes)]
-    # A step along z and y or x at once is that to a neighbour, along all three it would not be.
+    # A step along z and y or x together leads to a neighbour, along all three it would not.
     return line((planes, 6, 6), places)
 
 

@@ -31,14 +31,14 @@ class CannotMount(Exception):
 
 @contextlib.contextmanager
 def mounted(image):
-    with tempfile.TemporaryDirectory() as place:
-        done = subprocess.run(["mount", "-o", _OPTIONS, image, place], capture_output=True)
+    with tempfile.TemporaryDirectory() as mount_point:
+        done = subprocess.run(["mount", "-o", _OPTIONS, image, mount_point], capture_output=True)
         if done.returncode:
             raise CannotMount(done.stderr.decode().strip())
         try:
-            yield Path(place)
+            yield Path(mount_point)
         finally:
-            subprocess.run(["umount", place], check=True)
+            subprocess.run(["umount", mount_point], check=True)
 
 
 def new_image(path, megabytes=MEGABYTES):
@@ -50,9 +50,9 @@ def new_image(path, megabytes=MEGABYTES):
         raise CannotMount(str(error)) from error
 
 
-def cut_at(last, family, place):
+def cut_at(last, family, scratch):
     """Cut the power of a run; return the image of its device."""
-    image, copy = place / "image", place / "copy"
+    image, copy = scratch / "image", scratch / "copy"
     new_image(image)
 
     def cut():
@@ -60,29 +60,29 @@ def cut_at(last, family, place):
         moments.kill()
 
     with mounted(image) as device:
-        arguments = family, device / "run", place / "first"
+        arguments = family, device / "run", scratch / "first"
         moments.forked(moments.run_to, *arguments, last=last, act=cut)
     image.unlink()
     return copy
 
 
-def lost(family, place, whole, draw):
+def lost(family, scratch, whole, draw):
     """Cut a run's power, and resume it; return the faults, the moment, and steps lost."""
     last = draw.randint(1, moments.reported(whole)["moments"])
     moment = f"{family}, moment {last}"
-    copy = cut_at(last, family, place)
-    told = moments.reported(place / "first")
+    copy = cut_at(last, family, scratch)
+    report = moments.reported(scratch / "first")
     with mounted(copy) as device:
         run = device / "run"
         run.mkdir(exist_ok=True)
-        fault, state = moments.what_is_left(run, place, told, power_cut=True)
+        fault, state = moments.what_is_left(run, scratch, report, power_cut=True)
         if fault:
             return fault, moment, 0
-        if moments.forked(moments.run_to, family, run, place / "second", resumes=True):
+        if moments.forked(moments.run_to, family, run, scratch / "second", resumes=True):
             return "it does not continue", moment, 0
         if fault := moments.differs(run, whole.with_name(f"{family} run")):
             return fault, moment, 0
-    fault, gone = moments.steps_lost(family, told, state)
+    fault, gone = moments.steps_lost(family, report, state)
     return fault, moment, gone
 
 
@@ -95,19 +95,19 @@ def main(arguments=None):
         "--without-flushing", action="store_true", help="do as if nothing were ever flushed"
     )
     parser.add_argument("--shards", action="store_true", help="let all arrays have shards")
-    given = parser.parse_args(arguments)
-    set_if_asked_for(given.shards)
-    if given.without_flushing:
+    options = parser.parse_args(arguments)
+    set_if_asked_for(options.shards)
+    if options.without_flushing:
         os.fsync = lambda descriptor: None
     moments.warm_up()
-    draw = random.Random(given.seed)
+    draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         for family in moments.CASES:
             whole = Path(folder) / family
             moments.forked(moments.run_to, family, Path(folder) / f"{family} run", whole)
 
         def trials():
-            for number in range(given.cuts):
+            for number in range(options.cuts):
                 family = list(moments.CASES)[number % len(moments.CASES)]
                 with tempfile.TemporaryDirectory() as place:
                     yield lost(family, Path(place), Path(folder) / family, draw)

@@ -70,19 +70,19 @@ def sweep(how: str, work: Callable, count: int) -> list:
 
 def differences(how: str, count: int) -> list[str]:
     make_inherited()
-    found = []
+    results = []
     for work in (spectrum, energy):
         expected = [work(number) for number in range(count)]
         for number, value in enumerate(sweep(how, work, count)):
             if not np.array_equal(value, expected[number]):
-                found.append(f"{work.__name__} {number}")
+                results.append(f"{work.__name__} {number}")
     if how == "fork":
         with multiprocessing.get_context(how).Pool(1) as pool:
             modes, value = pool.apply_async(go_on, [0]).get(60)
         mine = go_on(0)
         if not np.array_equal(modes, mine[0]) or value != mine[1]:
-            found.append("what was inherited")
-    return found
+            results.append("what was inherited")
+    return results
 
 
 if __name__ == "__main__":

@@ -91,24 +91,24 @@ SIMULATION = {one.__name__: one for one in (step_back, leave_block, leave_by_key
 
 def run(what: str, how: str, transport: str) -> None:
     if what == "plan":
-        one: Any = DistributedFFT(
+        subject: Any = DistributedFFT(
             (8, 8, 8), comm=COMM, device="cpu", transport=transport, wire="float32"
         )
-        u = np.ones(one.input_box.shape)
+        u = np.ones(subject.input_box.shape)
 
         def work() -> None:
-            one.forward(u)
+            subject.forward(u)
 
     else:
-        one = ss.Turbulence(
+        subject = ss.Turbulence(
             points=16, viscosity=0.01, initial="taylor-green", comm=COMM, device="cpu"
         )
 
         def work() -> None:
-            one.step()
+            subject.step()
 
     work()
-    (PLAN if what == "plan" else SIMULATION)[how](one, work)
+    (PLAN if what == "plan" else SIMULATION)[how](subject, work)
 
 
 if __name__ == "__main__":

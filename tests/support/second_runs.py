@@ -2,7 +2,7 @@
 
     python tests/support/second_runs.py [SEED [PAIRS]]
 
-Each begins again or resumes the run that is there. All pairs of families and ranks, or so many of
+Each begins again or resumes the run that is there. All pairs of families and ranks, or a number of
 them, in an order and with delays that follow from the seed. Exits with 1 if any pair does
 otherwise.
 """

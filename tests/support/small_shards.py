@@ -20,7 +20,7 @@ _LIMITS = {
 
 
 def set_small_limits(patch=setattr):
-    """Let arrays of some kilobytes have shards; for good, unless `patch` knows how to undo it."""
+    """Give arrays of some kilobytes shards; for good, unless `patch` knows how to undo it."""
     for name, value in _LIMITS.items():
         patch(stored_layout, name, value)
 

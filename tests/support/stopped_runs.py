@@ -4,7 +4,7 @@
 
 They continue by `slipstream resume`, or by the command that began them, with `--resume`.
 
-In the end the series has no gap and no row twice, snapshots are those that were asked for, and the
+In the end the series has no gap and no row twice, exactly the snapshots asked for exist, and the
 numbers have the bits of a run that was never stopped; where the number of ranks has changed they
 are the same but for rounding.
 """
@@ -145,21 +145,21 @@ def stop(folder, family, child, way, draw):
 def run_with_stops(folder, family, ranks, draw, seconds):
     """Do a run that is stopped some times; return in which ways, and how many ranks it had.
 
-    One that is never stopped takes so many seconds.
+    A run that is never stopped takes `seconds`.
     """
     (folder / f"{family}.toml").write_text(case_of(family))
     ways, used = [], []
     expected = {"SIGKILL": (-9, 1, 137), "wall limit": (75, 1)}
     for _ in range(40):
-        own = ranks if draw.random() < 0.85 else 3 - ranks
+        rank_count = ranks if draw.random() < 0.85 else 3 - ranks
         way = draw.choice(WAYS) if len(ways) < _MOST_STOPS else None
         wall = round(seconds * draw.uniform(0.3, 0.8), 2) if way == "wall limit" else None
-        child = start(folder, family, own, wall, by_resume=draw.random() < 0.5)
+        child = start(folder, family, rank_count, wall, by_resume=draw.random() < 0.5)
         status = wait(child, 600) if way is None else stop(folder, family, child, way, draw)
         said = (folder / "said").read_text()
         assert "Traceback" not in said, said
         if steps_of(folder):
-            used.append(own)
+            used.append(rank_count)
         if status == 0:
             return ways, set(used)
         assert way is not None, f"it ends with {status}: {said}"
@@ -170,11 +170,11 @@ def run_with_stops(folder, family, ranks, draw, seconds):
     raise AssertionError("it does not come to its end")
 
 
-def compare(found, expected, is_exact):
-    """Raise if output of a run differs from that of one that was never stopped."""
-    ours, theirs = (xarray.open_zarr(one / "fields.zarr").load() for one in (found, expected))
-    rows = [(one / "diagnostics.csv").read_text() for one in (found, expected)]
-    states = [open_checkpoint(one) for one in (found, expected)]
+def compare(actual, expected, is_exact):
+    """Raise if output of a run differs from the output of a run that was never stopped."""
+    ours, theirs = (xarray.open_zarr(one / "fields.zarr").load() for one in (actual, expected))
+    rows = [(one / "diagnostics.csv").read_text() for one in (actual, expected)]
+    states = [open_checkpoint(one) for one in (actual, expected)]
     np.testing.assert_array_equal(ours.time, theirs.time)
     for name in theirs.data_vars:
         _compare(ours[name].values, theirs[name].values, is_exact)
@@ -192,12 +192,12 @@ def _table(text):
     return np.array(rows[1:], float)
 
 
-def _compare(found, expected, is_exact):
+def _compare(actual, expected, is_exact):
     if is_exact:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
     else:
         scale = np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=_ROUNDING * scale)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=_ROUNDING * scale)
 
 
 def main(arguments=None):
@@ -206,12 +206,12 @@ def main(arguments=None):
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 1, 1, 2])
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     moments.warm_up()
-    draw, failures, stops = random.Random(given.seed), 0, dict.fromkeys(WAYS, 0)
+    draw, failures, stops = random.Random(options.seed), 0, dict.fromkeys(WAYS, 0)
     exact = 0
-    kinds = [(family, ranks) for ranks in given.ranks for family in moments.CASES]
+    kinds = [(family, ranks) for ranks in options.ranks for family in moments.CASES]
     with tempfile.TemporaryDirectory(dir=moments.QUICK) as place:
         whole, seconds = {}, {}
         for kind in dict.fromkeys(kinds):
@@ -224,7 +224,7 @@ def main(arguments=None):
                 status = wait(start(whole[kind], *kind), 600)
                 assert status == 0, (whole[kind] / "said").read_text()
                 seconds[kind] = time.monotonic() - began
-        for number in range(given.runs):
+        for number in range(options.runs):
             family, ranks = kind = kinds[number % len(kinds)]
             with tempfile.TemporaryDirectory(dir=moments.QUICK) as folder:
                 fault, ways, used = "", [], set()
@@ -241,7 +241,7 @@ def main(arguments=None):
             said = fault or "as one run"
             print(f"{number}: {family}, {ranks} ranks, {', '.join(ways)}: {said}", flush=True)
     print(
-        f"{given.runs - failures} of {given.runs} runs, stopped {sum(stops.values())} times "
+        f"{options.runs - failures} of {options.runs} runs, stopped {sum(stops.values())} times "
         f"({', '.join(f'{count} by {way}' for way, count in stops.items())}), have the output of "
         f"one that was never stopped; {exact} bit by bit, the others to rounding"
     )

@@ -104,7 +104,7 @@ def in_memory(layout, dtype, value):
 
 
 def advanced(device, layout, boxes, world, courant, steps=1, tile=None):
-    """Advance the points of some boxes; return their array, in which NaN is what was not written.
+    """Advance the points of some boxes; return their array, with NaN at points not written.
 
     What is not a neighbour of theirs is NaN before, too.
     """
@@ -159,7 +159,7 @@ def test_every_kernel_gives_the_same_bits_within_rounding_of_27_products(devices
 @pytest.mark.slow
 @given(problems())
 def test_steps_of_a_pass_have_the_bits_of_one_after_the_other(devices, problem):
-    """In a box around the points, of which each step leaves what has its neighbours."""
+    """In a box around the points; each step leaves the points that have their neighbours."""
     layout, _, dtype, courant, steps = problem
     world = random_world(layout, dtype)
     together = advanced(devices["given"], layout, [layout.box], world, courant, steps)
@@ -231,12 +231,12 @@ TILES_OF_OTHER_SIZES = [
 @pytest.mark.parametrize("tile", TILES_OF_OTHER_SIZES, ids=str)
 @pytest.mark.parametrize("halo", [(0, 0, 0), (1, 1, 1), (1, 0, 1)])
 def test_tiles_of_any_size_give_the_same_bits(device, device_kind, tile, halo):
-    one = device if device_kind == "cuda" else TILES
+    tested = device if device_kind == "cuda" else TILES
     layout = PaddedBox(Box((0, 0, 0), (7, 13, 67)), halo, 16)
     for dtype in ("float32", "float64"):
         world = random_world(layout, dtype)
         results = [
-            advanced(one, layout, [layout.box], world, COURANTS[1], 1, size).tobytes()
+            advanced(tested, layout, [layout.box], world, COURANTS[1], 1, size).tobytes()
             for size in (tile, TileSize())
         ]
         assert results[0] == results[1]
@@ -246,13 +246,13 @@ def test_tiles_of_any_size_give_the_same_bits(device, device_kind, tile, halo):
 @pytest.mark.parametrize("courant", COURANTS)
 def test_an_impulse_spreads_by_the_27_coefficients(devices, name, courant):
     layout = PaddedBox(Box((0, 0, 0), (4, 5, 19)), (0, 0, 0), 16)
-    for place in ((0, 0, 0), (3, 4, 18), (2, 0, 9)):
+    for point in ((0, 0, 0), (3, 4, 18), (2, 0, 9)):
         world = np.zeros(layout.box.shape)
-        world[place] = 1
+        world[point] = 1
         result = advanced(devices[name], layout, [layout.box], world, courant)
         expected = np.zeros(layout.box.shape)
         for offset, coefficient in coefficients(courant).items():
-            expected[tuple((np.array(place) - offset) % layout.box.shape)] = coefficient
+            expected[tuple((np.array(point) - offset) % layout.box.shape)] = coefficient
         # A product of three, two of whose factors have been rounded a few times.
         np.testing.assert_allclose(result, expected, rtol=0, atol=4 * np.finfo(float).eps)
 

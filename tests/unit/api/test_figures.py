@@ -1,4 +1,4 @@
-"""Measured figures in documents are those of the records in `bench/results`, and of one another.
+"""Measured figures in documents agree with the records in `bench/results` and each other.
 
 Each text below is made of the figures of records and has to stand in its document, word for word
 but for line breaks. Every record is quoted: one that no page quotes any more is removed.
@@ -45,7 +45,7 @@ def step(name):
 
 
 def digits(number, count=3):
-    """Return a number with so many digits that count, without an exponent."""
+    """Return a number with this many significant digits, without an exponent."""
     whole = f"{number:.{count}g}"
     return f"{float(whole):.0f}" if "e" in whole or "." not in whole else whole
 
@@ -76,16 +76,16 @@ def row(*cells):
 
 def headline_row(name, count=1):
     """Return a row of the tables of headline figures."""
-    one = figure(name, count)
+    entry = figure(name, count)
     label = name.replace(":", f", {count} GPUs:") if count > 1 else name
-    bound = one["bound (s)"]
+    bound = entry["bound (s)"]
     return row(
         label,
-        time(one["seconds"]),
+        time(entry["seconds"]),
         time(bound) if bound else "",
-        percent(one["fraction of the bound"]) if bound else "",
-        percent(one["spread of processes"], ".1f"),
-        percent(one["spread of repetitions"], ".1f"),
+        percent(entry["fraction of the bound"]) if bound else "",
+        percent(entry["spread of processes"], ".1f"),
+        percent(entry["spread of repetitions"], ".1f"),
     )
 
 
@@ -110,7 +110,7 @@ _TABLES = {
 
 @functools.cache
 def counted(points, ranks, model="hd"):
-    """Return what a step moves and takes on H200s, by the program of today."""
+    """Return the bytes and seconds of a step on H200s, by the present program."""
     case = {
         "solver": "spectral",
         "grid": {"points": points},
@@ -185,7 +185,7 @@ def performance():
 
 def streamed_steps():
     """Return the rows of steps whose fields are on the host."""
-    lines, told = [], {"hd"}
+    lines, shown_models = [], {"hd"}
     for label, name in (
         ("`hd`, 512³, all columns stay", "hd-512-h200-resident"),
         ("`hd`, 512³", "hd-512-h200-resident-3GiB"),
@@ -219,8 +219,8 @@ def streamed_steps():
         if "ranks" not in label and "GPUs" not in label and "512³" in label:
             cores = step(f"dns-512-{model}-16cores")
             ratio = digits(cores / seconds, 2)
-            lines[-1] += f" {ratio}" if model in told else f" {cores:.2f} s: {ratio}"
-            told.add(model)
+            lines[-1] += f" {ratio}" if model in shown_models else f" {cores:.2f} s: {ratio}"
+            shown_models.add(model)
     return lines
 
 
@@ -234,12 +234,12 @@ def several_gpus():
         (1024, 1, "1024-r1"),
         (1024, 4, "1024-r4"),
     ):
-        one = result(f"dns-{name}-h200")
-        moved = one["timers (s per step)"].get("communication")
-        exposed = one["exposed communication (s per step)"]
+        record_row = result(f"dns-{name}-h200")
+        moved = record_row["timers (s per step)"].get("communication")
+        exposed = record_row["exposed communication (s per step)"]
         cells = [f"{points}³", str(ranks)]
-        cells += ["", ""] if ranks == 1 else [one["transport"], one["schedule"]]
-        cells += [f"{ms(one['seconds per step'])} ms"]
+        cells += ["", ""] if ranks == 1 else [record_row["transport"], record_row["schedule"]]
+        cells += [f"{ms(record_row['seconds per step'])} ms"]
         cells += [f"{1e3 * moved:.1f} ms, {1e3 * exposed:.1f} ms" if moved else ""]
         lines.append(row(*cells).replace("|  |", "| |").replace("|  |", "| |"))
     gain = 1 - step("dns-512-r4-h200") / step("dns-512-r4-serial-h200")
@@ -271,8 +271,8 @@ def fft():
         return shown(figure(f"FFT {points}³: {way}", count)["seconds"] for way in ways)
 
     def plain(name):
-        found = result(f"fft-{name}")["comparison"]["cuFFT, 1 GPU"]
-        return f"{ms(found['forward'])}, {ms(found['backward'])}"
+        actual = result(f"fft-{name}")["comparison"]["cuFFT, 1 GPU"]
+        return f"{ms(actual['forward'])}, {ms(actual['backward'])}"
 
     lines = [
         row("1024³", "1", *pair("1024-r1-h200"), plain("1024-r1-h200")),
@@ -294,9 +294,9 @@ def fft():
     small, root = pair("64-r4-h200"), pair("64-r4-root-h200")
     lines.append(f'64³ takes {small[0]} ms on four, and {root[0]} ms by layout "root"')
     for n in (128, 256):
-        found = result(f"fft-{n}-2ranks")["comparison"]
+        actual = result(f"fft-{n}-2ranks")["comparison"]
         ours, theirs = (
-            found[name]["pair / plain pair"] for name in ("slipstream", "mpi4py-fft, 2 ranks")
+            actual[name]["pair / plain pair"] for name in ("slipstream", "mpi4py-fft, 2 ranks")
         )
         lines.append(row(f"{n}³", fixed(ours, 2), fixed(theirs, 2)))
     for n in (64, 96, 128, 192, 256):
@@ -525,16 +525,16 @@ def forecast_rows():
     """Return rows of forecasts that were made before anything was measured."""
     lines = []
     for ranks, machine in ((1, "xeon"), (2, "xeon"), (1, "h100")):
-        for one in result(f"forecast-r{ranks}-{machine}")["rows"]:
-            low, middle, high = (1e3 * x for x in statistics.quantiles(one["measured"], n=4))
-            found = 1e3 * one["forecast"]
+        for entry in result(f"forecast-r{ranks}-{machine}")["rows"]:
+            low, middle, high = (1e3 * x for x in statistics.quantiles(entry["measured"], n=4))
+            actual = 1e3 * entry["forecast"]
             lines.append(
                 row(
-                    f"{one['family']} {one['points']}³, {ranks}",
+                    f"{entry['family']} {entry['points']}³, {ranks}",
                     f"{fixed(middle)} ms",
                     f"{fixed(low)} to {fixed(high)} ms",
-                    f"{fixed(found)} ms",
-                    percent(found / middle - 1, "+.0f").replace("-0 %", "0 %"),
+                    f"{fixed(actual)} ms",
+                    percent(actual / middle - 1, "+.0f").replace("-0 %", "0 %"),
                 )
             )
     return lines
@@ -612,7 +612,7 @@ def words_of(document):
 
 
 def test_examples_are_as_many_and_as_short_as_told():
-    """A table of docs/python.md lists them; so many, of at most so many lines, are promised."""
+    """A table of docs/python.md lists them; their number, and most lines of each, are promised."""
     text = (REPOSITORY / "docs" / "python.md").read_text()
     section = text.partition("## Twelve programs\n")[2].partition("\n## ")[0]
     programs = re.findall(r"\]\(\.\./(examples/\w+\.py)\)", section)

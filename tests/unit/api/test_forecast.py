@@ -1,4 +1,4 @@
-"""Forecasts: what is counted is what plans say, and published and measured steps are met."""
+"""Forecasts: counts agree with plans, and published and measured steps are met."""
 
 import itertools
 import json
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import status_of
 from slipstream.api.forecast import (
     advection_counts,
     forecast,
@@ -26,7 +27,6 @@ from slipstream.api.forecast.published_runs import (
 )
 from slipstream.case import load_case, validate_case
 from slipstream.case.case_loading import shipped_folder
-from slipstream.cli import main
 from slipstream.engine.accepted import MACHINES
 from slipstream.engine.device.cpu_device import HostDevice
 from slipstream.engine.errors import InputError
@@ -66,9 +66,7 @@ def test_most_held_out_figures_are_within_thirty_percent():
 
 @pytest.mark.slow
 def test_the_command_counts_held_out_figures_and_shows_misses(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["project", "--papers"])
-    assert not ended.value.code
+    assert not status_of("project", "--papers")
     said = " ".join(capsys.readouterr().out.split())
     assert "of 10 held-out figures 9 are within 30% and 7 within 20%" in said
     assert "fitted to 12 others, and chosen by who had seen 9" in said
@@ -161,7 +159,7 @@ def test_aggregated_messages_pay_where_they_are_small(points, pays):
         spectral_counts(case_of(points, transport=name, decomposition="slab"), machine, 192)
         for name in ("auto", "mpi-hierarchical")
     )
-    # Of the 31 other nodes, the first rank carries what goes to six.
+    # Of the 31 other nodes, the first rank carries the blocks for six.
     assert aggregated.off_node_bytes == pytest.approx(direct.off_node_bytes * 36 / 31, rel=0.05)
     assert aggregated.message_bytes == pytest.approx(36 * direct.message_bytes, rel=0.05)
     assert direct.off_node_messages == 31 * aggregated.off_node_messages
@@ -187,7 +185,7 @@ def test_each_message_takes_its_time():
     )
     more = step_time(counts, slow).network - step_time(counts, machine).network
     assert more == pytest.approx(1e-5 * counts.off_node_messages)
-    # Of 42 ranks of other nodes some have no modes; all fields go in a message, twice a substage.
+    # Of 42 ranks of other nodes some have no modes; all fields go in a message, twice per substage.
     assert counts.off_node_messages > 2 * 2 * 36
 
 
@@ -201,8 +199,8 @@ def test_halos_of_a_cube_are_what_surrounds_it(strategy, steps):
     assert counts.in_node_bytes + counts.off_node_bytes == halo
     assert counts.in_node_messages + counts.off_node_messages == 26 / steps
     assert counts.message_bytes == 8 * steps * edge**2
-    # One reads and one writes each point, and each value of a halo, there and back: where it is
-    # stored by who has it, nobody packs it.
+    # One reads and one writes every point, and every value of a halo, there and back: where it is
+    # stored by its owner, nobody packs it.
     passes = counts.host_bytes if strategy == "mpi" else counts.memory_bytes
     assert passes == 2 * (8 * edge**3 / steps + 2 * halo)
     through_host = halo if strategy == "gpu-mpi" else 0
@@ -284,11 +282,11 @@ def test_many_ranks_are_planned_at_once():
 )
 def test_no_other_decomposition_is_expected_to_take_much_less(nodes, divided):
     case, machine = case_of(1024), load_machine("h200-nvl8-ib")
-    (one,) = forecast(case, machine, [nodes])
-    assert one.counts.division == divided
+    (prediction,) = forecast(case, machine, [nodes])
+    assert prediction.counts.division == divided
     for run in ({"decomposition": "slab"}, {"decomposition": "pencil", "grid": [nodes, 8]}):
         (other,) = forecast(case_of(1024, **run), machine, [nodes])
-        assert other.time is None or one.time.total < 1.25 * other.time.total
+        assert other.time is None or prediction.time.total < 1.25 * other.time.total
 
 
 # Of Ravikumar et al. (2021), whose grids fill the memory of Summit's nodes.
@@ -298,7 +296,7 @@ def test_no_other_decomposition_is_expected_to_take_much_less(nodes, divided):
 )
 def test_what_filled_summit_fits_there(points, nodes, seconds):
     """A plane of all fields is more than a GPU has: tiles have less."""
-    machine, found = load_machine("summit"), {}
+    machine, results = load_machine("summit"), {}
     for grid in (None, [6, nodes]):
         run = {"grid": grid, "decomposition": "pencil"} if grid else {"decomposition": "slab"}
         case = case_of(points, residency="host", **run)
@@ -312,8 +310,8 @@ def test_what_filled_summit_fits_there(points, nodes, seconds):
         (one,) = forecast(case, machine, [nodes])
         assert one.ranks == 6 * nodes and one.time is not None, one.obstacle
         assert one.counts.fields_bytes < machine.node.memory_gib * 2**30 / 6
-        found[grid is None] = one
-    slabs, pencils = found[True], found[False]
+        results[grid is None] = one
+    slabs, pencils = results[True], results[False]
     assert max(pencils.time.total, slabs.time.total) < 1.5 * seconds
     # Few but large messages between nodes win, as in the paper: those of pencils, unless their
     # blocks are so large (1 MiB) that fields travel one by one in chunks.
@@ -361,9 +359,7 @@ def test_machines_that_are_wrong_are_told_with_the_key(tmp_path, change, key):
 def test_the_command_prints_records_and_draws(tmp_path, capsys):
     record, picture = tmp_path / "f.json", tmp_path / "f.svg"
     arguments = ["project", "taylor-green", "--nodes", "1,2", "--steps", "1", "--json", str(record)]
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--plot", str(picture)])
-    assert ended.value.code == 0
+    assert status_of(*arguments, "--plot", str(picture)) == 0
     printed = capsys.readouterr().out
     assert "nodes of 8 H200" in printed and "…" not in printed
     assert [one["nodes"] for one in json.loads(record.read_text())["forecast"]] == [1, 2]
@@ -371,17 +367,15 @@ def test_the_command_prints_records_and_draws(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("option", "name", "told"),
+    ("option", "name", "message"),
     [("--plot", "f.xyz", ".png, .pdf, .svg"), ("--json", "none/f.json", "no folder")],
 )
 def test_files_that_cannot_be_written_are_refused_before_anything_is_worked_out(
-    tmp_path, capsys, monkeypatch, option, name, told
+    tmp_path, capsys, monkeypatch, option, name, message
 ):
     monkeypatch.setattr("slipstream.api.forecast.project_command.forecast", None)
-    with pytest.raises(SystemExit) as caught:
-        main(["project", "taylor-green", option, str(tmp_path / name)])
-    assert caught.value.code == 2
-    assert told in capsys.readouterr().err.replace("\n", "")
+    assert status_of("project", "taylor-green", option, str(tmp_path / name)) == 2
+    assert message in capsys.readouterr().err.replace("\n", "")
 
 
 @pytest.mark.slow
@@ -412,7 +406,7 @@ def test_messages_of_mpi_cross_the_bus_of_gpus(case):
         assert staged.bus_out_bytes == crossing
         # What comes to a rank is about as much as what it sends.
         assert staged.bus_in_bytes == pytest.approx(crossing, rel=0.05)
-        # Of populations, those that leave are packed.
+        # Of populations, only the leaving ones are packed.
         assert staged.memory_bytes == pytest.approx(direct.memory_bytes, rel=0.03) or kind == "cpu"
     assert step_time(counts("mpi-p2p"), machine).total > step_time(direct, machine).total
 
@@ -439,7 +433,7 @@ STREAMED = {
 def test_columns_stay_on_the_device_as_far_as_memory_allows(memory):
     machine = load_machine("h200-nvl8-ib")
     case = case_of(512, residency="host", memory=f"{memory} GiB")
-    # With the least of these hardly any stay: what was measured is without.
+    # With the least of these hardly any stay: the measurement was made without.
     if memory == "1.5":
         case = case_of(512, residency="host", streaming={"resident": False})
     counts = spectral_counts(case, machine, 1)

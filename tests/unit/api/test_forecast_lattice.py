@@ -1,11 +1,11 @@
-"""Forecasts of flow through pores: what is counted is what a division of the image has."""
+"""Forecasts of flow through pores: counts agree with the division of an image."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream import cli
+from refusals import status_of
 from slipstream.api.forecast import forecast, lattice_counter, load_machine, step_time
 from slipstream.api.forecast import noted_steps as module
 from slipstream.case import changed_case, validate_case
@@ -45,19 +45,19 @@ def links_between(pores, boxes, periodic):
     owner = np.empty(pores.shape, int)
     for rank, box in enumerate(boxes):
         owner[box.slices()] = rank
-    found = np.zeros((len(boxes), len(boxes)), int)
+    actual = np.zeros((len(boxes), len(boxes)), int)
     for velocity in D3Q19.velocities[1:]:
         to = np.argwhere(pores)
         source = to - velocity
         inside = np.all(periodic | ((source >= 0) & (source < pores.shape)), axis=1)
         to, source = (tuple(one[inside].T) for one in (to, source % pores.shape))
-        np.add.at(found, (owner[to], owner[source]), pores[source].astype(int))
-    np.fill_diagonal(found, 0)
-    return found
+        np.add.at(actual, (owner[to], owner[source]), pores[source].astype(int))
+    np.fill_diagonal(actual, 0)
+    return actual
 
 
 def bytes_of_update(sites):
-    """Return what the sites of a rank move in a step, on average over a pair."""
+    """Return the bytes that the sites of a rank move per step, averaged over a pair of steps."""
     links = ENCODINGS["compact"].bytes_per_site(D3Q19)
     of_pair = module.Storage(layout="vector-collision").bytes_per_update(links)
     stored = stored_sites(sites, unit=unit_of(NotingDevice("cuda")))
@@ -118,11 +118,11 @@ def test_a_tile_is_repeated_without_end(data):
     starts = data.draw(st.tuples(*[st.integers(-9, 9)] * 3))
     sizes = data.draw(st.tuples(*[st.integers(0, 9)] * 3))
     box = Box(starts, tuple(a + n for a, n in zip(starts, sizes, strict=True)))
-    found = module._repeated(tile)(box)
-    assert found.shape == sizes
+    actual = module._repeated(tile)(box)
+    assert actual.shape == sizes
     for place in np.ndindex(sizes):
         assert (
-            found[place]
+            actual[place]
             == tile[tuple((a + i) % n for a, i, n in zip(starts, place, shape, strict=True))]
         )
 
@@ -187,13 +187,10 @@ def test_memory_of_a_rank_includes_the_vectors_for_which_there_is_room():
 def test_the_command_forecasts_one_device_of_a_node(tmp_path, capsys):
     case = tmp_path / "case.toml"
     case.write_text(case_of([24, 24, 24]).to_toml())
-    told = {}
+    printed = {}
     for devices in ("1", "8"):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["project", str(case), "--nodes", "1", "--devices", devices])
-        assert caught.value.code == 0
-        told[devices] = capsys.readouterr().out
-    assert " 1      1 " in told["1"] and " 1      8 " in told["8"]
-    with pytest.raises(SystemExit):
-        cli.main(["project", str(case), "--devices", "9"])
+        assert status_of("project", str(case), "--nodes", "1", "--devices", devices) == 0
+        printed[devices] = capsys.readouterr().out
+    assert " 1      1 " in printed["1"] and " 1      8 " in printed["8"]
+    status_of("project", str(case), "--devices", "9")
     assert "--devices 9: a node of" in capsys.readouterr().err

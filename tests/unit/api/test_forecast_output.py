@@ -1,4 +1,4 @@
-"""What `slipstream project` says of output: what a run then writes, at the rates of a storage."""
+"""`slipstream project` predicts the output that a run writes, at the rates of a storage."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 
 import lattice_flows
 from flows import make_case
+from refusals import status_of
 from slipstream.api.forecast import (
     advection_counts,
     forecast,
@@ -16,7 +17,6 @@ from slipstream.api.forecast import (
 from slipstream.case import make_case as case_of
 from slipstream.case import parse_case, validate_case
 from slipstream.case.machine_description import Storage
-from slipstream.cli import main
 from slipstream.engine.device import open_device
 from slipstream.engine.errors import InputError
 from slipstream.files import FieldStore, write_checkpoint
@@ -66,7 +66,7 @@ def test_sizes_are_those_of_what_is_written(tmp_path, name):
             if "c" in rest and array not in ("time", *"xyz")
         ]
         assert outputs[kind].files == len(written)
-        # Of lattices the storage is what is tried first on GPUs.
+        # For lattices the storage is the first candidate on GPUs.
         if case.solver != "lattice":
             assert outputs[kind].bytes == sum(one.stat().st_size for one in written)
 
@@ -102,19 +102,19 @@ def test_node_hours_have_the_time_of_snapshots_and_states():
     case = turbulence(fields_interval=0.1, checkpoint_interval=0.25, keep_checkpoints=3)
     storage = Storage(node_write_gb_per_s=2.0, file_ms=5.0)
     (silent,) = forecast(case, MACHINE, [2])
-    (found,) = forecast(case, MACHINE.model_copy(update={"storage": storage}), [2])
+    (actual,) = forecast(case, MACHINE.model_copy(update={"storage": storage}), [2])
     assert silent.output_seconds is None and silent.outputs["fields"].seconds is None
-    fields, states = found.outputs["fields"], found.outputs["checkpoint"]
+    fields, states = actual.outputs["fields"], actual.outputs["checkpoint"]
     # At the start and the end, too.
     assert (fields.times, fields.kept, states.times, states.kept) == (11, 11, 5, 3)
     assert fields.bytes == 4 * 256**3 * 8
     assert states.bytes == 3 * 171 * 171 * 86 * 16
     for one in (fields, states):
-        assert one.seconds == pytest.approx(one.bytes / 4e9 + 5e-3 * -(-one.files // found.ranks))
-    assert found.output_seconds == pytest.approx(11 * fields.seconds + 5 * states.seconds)
-    more = 2 * found.output_seconds / 3600
-    assert found.node_hours == pytest.approx(silent.node_hours + more)
-    assert found.files == 11 * fields.files + 3 * states.files
+        assert one.seconds == pytest.approx(one.bytes / 4e9 + 5e-3 * -(-one.files // actual.ranks))
+    assert actual.output_seconds == pytest.approx(11 * fields.seconds + 5 * states.seconds)
+    more = 2 * actual.output_seconds / 3600
+    assert actual.node_hours == pytest.approx(silent.node_hours + more)
+    assert actual.files == 11 * fields.files + 3 * states.files
 
 
 def test_states_are_written_by_the_clock_too():
@@ -130,11 +130,9 @@ def test_states_are_written_by_the_clock_too():
 def test_the_command_tells_of_output(tmp_path, capsys):
     settings = ("grid.points=4096", "output.fields_interval=0.05", "time.end=10.0")
     arguments = ["project", "taylor-green", "--machine", "summit", "--nodes", "64,512"]
-    for one in settings:
-        arguments += ["--set", one]
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--steps", "4000", "--json", str(tmp_path / "found.json")])
-    assert not ended.value.code
+    for setting in settings:
+        arguments += ["--set", setting]
+    assert not status_of(*arguments, "--steps", "4000", "--json", str(tmp_path / "found.json"))
     said = " ".join(capsys.readouterr().out.split())
     assert "snapshot of fields: 2048 GiB in 4096 files on 512 nodes" in said
     assert "the last 2 are kept" in said
@@ -142,9 +140,9 @@ def test_the_command_tells_of_output(tmp_path, capsys):
     assert f"more than {MANY_FILES}" in said and "output.fields_interval" in said
     content = json.loads((tmp_path / "found.json").read_text())
     assert content["machine"]["storage"]["write_gb_per_s"] == 2500
-    one = content["forecast"][1]
-    assert one["outputs"]["fields"]["files"] == 4096
-    assert one["output_seconds"] > 0
+    row = content["forecast"][1]
+    assert row["outputs"]["fields"]["files"] == 4096
+    assert row["output_seconds"] > 0
 
 
 def test_few_files_need_no_warning():

@@ -1,4 +1,4 @@
-"""What notebooks show: models in mathematics, tables, pictures that change, bars.
+"""Notebooks show models in mathematics, tables, pictures that change, bars.
 
 IPython need not be installed: a module that keeps what it is given stands for it.
 """

@@ -164,7 +164,7 @@ def test_a_run_under_way_shows_what_is_complete(folder):
         assert run.series.rows == rows
     assert run.is_running and ", running" in repr(run)
     lock.release()
-    # Arrays are lengthened before a snapshot is complete, and the group tells of it after that.
+    # Arrays are lengthened before a snapshot is complete; the group lists it after that.
     for name in ("time", "velocity_x"):
         place = folder / "fields.zarr" / name / "zarr.json"
         said = json.loads(place.read_text())

@@ -1,4 +1,4 @@
-"""What a flow through pores says of its image, refuses, and calls its permeability."""
+"""A flow through pores: what it says about its image, refuses, and calls its permeability."""
 
 import dataclasses
 import inspect
@@ -12,6 +12,7 @@ import tifffile
 
 import lattice_flows
 from flows import REPOSITORY
+from refusals import refused
 from slipstream import PorousFlow
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError, RunError
@@ -30,7 +31,7 @@ def rock():
 
 
 @pytest.mark.parametrize(
-    ("values", "options", "told"),
+    ("values", "options", "message"),
     [
         (3, {}, "value 3 (40.0 %)"),
         (3, {"pore": 0}, "value 0 (60.0 %)"),
@@ -39,41 +40,41 @@ def rock():
         (True, {}, "value True (40.0 %)"),
     ],
 )
-def test_it_says_which_values_are_pore(rock, values, options, told):
+def test_it_says_which_values_are_pore(rock, values, options, message):
     image = np.where(rock, np.array(values), np.zeros_like(values)).astype(np.asarray(values).dtype)
     walls = "xy" if options.get("pore") == [0, 3] else ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = permeability(image, max_steps=2, interval=2, walls=walls, **options, **PLAIN)
-    assert result.pore_values == told
-    assert f"pore                  {told}" in repr(result)
+    assert result.pore_values == message
+    assert f"pore                  {message}" in repr(result)
     flow = PorousFlow(image, walls=walls, **options, **PLAIN, comm=None)
-    assert description(flow.solver)["pore"] == told
+    assert description(flow.solver)["pore"] == message
 
 
 def test_runs_and_results_warn_of_narrow_pores_alike():
     image = np.zeros((6, 6, 6), np.uint8)
     image[:, 2:4, 1:5] = 1
-    told = "100% of the pore voxels are in pores of at most 2 voxels"
-    with pytest.warns(RuntimeWarning, match=told):
+    message = "100% of the pore voxels are in pores of at most 2 voxels"
+    with pytest.warns(RuntimeWarning, match=message):
         result = permeability(image, **PLAIN)
     assert result.narrow_pores == 1
     assert "100.0% are one or two voxels wide" in repr(result)
     simulation = lattice_flows.make(DEVICE, "image.shape=[4, 3, 4]", case=lattice_flows.CHANNEL)
     simulation.prepare()
-    assert any(told in one for one in simulation.warnings())
+    assert any(message in one for one in simulation.warnings())
     assert result_texts(simulation, 1.0, 2)["narrow pores"][0] == "100.0%"
     assert description(simulation)["narrow pores"].startswith("100.0% of the pore voxels")
 
 
 def narrow_by_rolls(pores):
     """Return the share of pores one or two voxels wide in a periodic image, voxel by voxel."""
-    found = np.zeros_like(pores)
+    actual = np.zeros_like(pores)
     for axis in range(3):
         before, after, two = (np.roll(pores, n, axis) for n in (1, -1, -2))
         double = pores & ~before & after & ~two
-        found |= (pores & ~before & ~after) | double | np.roll(double, 1, axis)
-    return found.sum() / pores.sum()
+        actual |= (pores & ~before & ~after) | double | np.roll(double, 1, axis)
+    return actual.sum() / pores.sum()
 
 
 def test_narrow_pores_are_counted_in_all_directions(rock):
@@ -145,7 +146,7 @@ def test_a_flow_that_is_not_finite_ends_at_the_next_look(rock, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"force": 1e308}, "force: accepted: 1e-15 to 1e[+]15, .*, not 1e[+]308"),
         ({"pressure_drop": 1e-320}, "pressure_drop: accepted: .*, not 9.99989e-321"),
@@ -154,20 +155,18 @@ def test_a_flow_that_is_not_finite_ends_at_the_next_look(rock, monkeypatch):
         ({"tolerance": 1e-7, "precision": "mixed"}, "'mixed': at least 1e-06"),
     ],
 )
-def test_numbers_beyond_the_precision_are_refused_in_one_line(rock, options, told):
+def test_numbers_beyond_the_precision_are_refused_in_one_line(rock, options, message):
     for make in (permeability, PorousFlow):
-        with pytest.raises(InputError) as raised:
+        with refused():
             make(rock, device=DEVICE, **options)
-        assert "\n" not in str(raised.value)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         permeability(rock, device=DEVICE, **options)
 
 
 @pytest.mark.parametrize("image", [{}, {"sample": "sandstone"}, {"image": 1}, {"path": 3}, [1], 7])
 def test_images_of_foreign_kinds_are_refused_in_one_line(image):
-    with pytest.raises(InputError) as raised:
+    with refused():
         PorousFlow(image, comm=None, device=DEVICE)
-    assert "\n" not in str(raised.value)
 
 
 def test_the_small_image_is_what_its_script_makes(tmp_path, monkeypatch):

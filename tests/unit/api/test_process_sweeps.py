@@ -2,14 +2,12 @@
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
 
-from flows import PATIENCE, REPOSITORY, environment
+from flows import PATIENCE, output_of
 from slipstream.engine.device.cpu_device import HostStream
 from slipstream.engine.errors import RunError
 from slipstream.fft import DistributedFFT
@@ -18,20 +16,12 @@ from slipstream.fft import DistributedFFT
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["fork", "spawn", "threads"])
 def test_a_sweep_ends_with_the_results_of_one_process(how):
-    result = subprocess.run(
-        [sys.executable, "tests/support/process_sweep.py", how, "2"],
-        cwd=REPOSITORY,
-        env={**environment(), "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout == "the same\n"
+    printed = output_of("tests/support/process_sweep.py", how, "2", OMP_NUM_THREADS="2")
+    assert printed == "the same\n"
 
 
 def in_child(function):
-    """Return what a function returns in a forked process."""
+    """Return the result of a function in a forked process."""
     with multiprocessing.get_context("fork").Pool(1, _keep, [function]) as pool:
         return pool.apply_async(_call).get(PATIENCE)
 

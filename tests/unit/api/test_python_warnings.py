@@ -1,4 +1,4 @@
-"""What runs from Python warn of: eddies that are not resolved, files that are replaced."""
+"""Warnings of runs from Python: eddies that are not resolved, files that are replaced."""
 
 import warnings
 
@@ -11,11 +11,11 @@ import slipstream as ss
 @pytest.mark.parametrize("has_folder", [False, True])
 def test_a_run_that_is_not_resolved_warns_once(tmp_path, has_folder):
     sim = ss.Turbulence(points=16, viscosity=0.002, initial="random")
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sim.run(until=0.05, output=tmp_path / "run" if has_folder else None)
         sim.run(steps=2)
-    texts = [str(one.message) for one in found if "kmax_eta" in str(one.message)]
+    texts = [str(one.message) for one in caught if "kmax_eta" in str(one.message)]
     assert len(texts) == 1
     assert "below 1 the smallest eddies are not resolved" in texts[0]
 

@@ -20,7 +20,7 @@ from slipstream.case.table import key_at, sentence
 # The package has a function of the same name.
 lattice_arguments = importlib.import_module("slipstream.lattice.permeability")
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-# Cases with what has no default, and arguments that are made of several keys, or one by another.
+# Cases with keys without defaults, and arguments made of several keys, or one by another.
 FAMILIES = {
     Flow: (
         spectral_flow._KEYS,

@@ -1,4 +1,4 @@
-"""Rates are those that explain the seconds of steps, in cache and beyond."""
+"""Rates explain the seconds of steps, in cache and beyond."""
 
 import dataclasses
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from slipstream import cli
+from refusals import status_of
 from slipstream.api.validation import spectral_cases, validate_command
 from slipstream.api.validation.reference_cases import Finding, ReferenceCase
 from slipstream.engine.accepted import VALIDATED
@@ -33,10 +33,9 @@ def test_errors_are_relative_but_of_zero_and_what_is_no_number_fails(one, error,
 
 
 def command(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["validate", *arguments])
+    status = status_of("validate", *arguments)
     said = capsys.readouterr()
-    return stopped.value.code, said.out, said.err
+    return status, said.out, said.err
 
 
 def test_what_passes_is_recorded_with_the_machine(monkeypatch, tmp_path, capsys):

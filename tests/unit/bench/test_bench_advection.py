@@ -17,6 +17,7 @@ from bench.advection import (
 )
 from bench.harness import read_results
 from bench.pictures import best_of, plot_advection, plot_timelines, shared_ends
+from refusals import status_of
 from slipstream.advection import STRATEGIES, advection_solver
 from slipstream.engine.device import HostDevice, cuda_device_count
 from slipstream.engine.device.array_kernels import large_copy
@@ -152,9 +153,7 @@ def test_other_files_are_no_records(tmp_path, content):
 
 
 def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(["advection", *arguments])
-    return ended.value.code or 0
+    return status_of("advection", *arguments, main=main) or 0
 
 
 @pytest.mark.thorough

@@ -13,6 +13,7 @@ from bench.exchange import (
 )
 from bench.harness import names_of, write_record
 from bench.pictures import check_format, plot_exchange
+from refusals import status_of
 from slipstream.api.forecast.measured_rates import (
     ELEMENT,
     PATTERNS,
@@ -55,9 +56,7 @@ def result_of(transports=("peer", "mpi-p2p", "mpi"), nodes=1):
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(["exchange", *arguments])
-    return caught.value.code
+    return status_of("exchange", *arguments, main=main)
 
 
 def test_default_messages_go_from_4_kib_to_256_mib():

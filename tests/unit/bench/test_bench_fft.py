@@ -17,13 +17,14 @@ from bench.fft import (
 )
 from bench.harness import OnFirstRank, parse_shape
 from bench.reference_ffts import plain_bytes, plain_transforms
+from refusals import status_of
 from slipstream.api.forecast.measured_rates import copy_bandwidth
 from slipstream.engine.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    """Let bandwidth be measured with little memory: its value does not matter here."""
+    """Measure bandwidth with little memory: its value does not matter here."""
     monkeypatch.setattr(bench, "copy_bandwidth", lambda device: copy_bandwidth(device, 1 << 20))
 
 
@@ -33,9 +34,7 @@ def without_mpi4py_fft(monkeypatch):
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(["fft", *arguments])
-    return caught.value.code
+    return status_of("fft", *arguments, main=main)
 
 
 def test_operations_by_hand():

@@ -6,29 +6,33 @@ import pytest
 
 from bench.__main__ import main
 from bench.dns import step_variants
+from refusals import status_of
 from slipstream.api.forecast import measured_rates
 from slipstream.fft import Streaming
 
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    """Let bandwidth be measured with little memory: its value does not matter here."""
+    """Measure bandwidth with little memory: its value does not matter here."""
     monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(["dns", "--device", "cpu", "--n", "12", *arguments])
-    return caught.value.code
+    return status_of("dns", "--device", "cpu", "--n", "12", *arguments, main=main)
+
+
+def result_of(folder, *arguments):
+    """Return the result in the record of a command that ends well."""
+    record = folder / "record.json"
+    assert command(*arguments, "--json", str(record)) == 0
+    return json.loads(record.read_text())["result"]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("model", ["hd", "gpe"])
 def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, model):
-    record = tmp_path / "record.json"
     options = ("--residency", "host", "--model", model, "--repetitions", "2", "--memory", "2 MiB")
-    assert command(*options, "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options)
     asked, synchronous = result["rows"]
     for row in (asked, synchronous):
         assert row["device memory (bytes)"] <= 2 << 20
@@ -47,10 +51,8 @@ def test_a_step_stands_beside_the_bus_and_the_synchronous_one(tmp_path, capsys, 
 @pytest.mark.thorough
 def test_a_step_from_disk_stands_beside_the_drive_and_all_else(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(measured_rates, "_LEAST_ON_DRIVE", 8 << 20)
-    record = tmp_path / "record.json"
     options = ("--residency", "disk", "--scratch", str(tmp_path), "--repetitions", "1")
-    assert command(*options, "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options)
     assert result["bus (GB/s)"].keys() == {"in", "out", "mixed"}
     for row in result["rows"]:
         moved = sum(row["bytes over the bus, in and out"])
@@ -64,29 +66,25 @@ def test_a_step_from_disk_stands_beside_the_drive_and_all_else(tmp_path, capsys,
 @pytest.mark.parametrize("shares", [(1, 1), (3, 1), (0, 1), (1, 0)])
 def test_requests_of_a_drive_are_mixed_in_their_shares(shares):
     reads, writes = (range(first, first + 100) for first in (0, 100))
-    found = measured_rates._mixed(reads, writes, shares)
-    ways = [way for way, _ in found]
-    assert len(found) >= 100 and len(set(found)) == len(found)
-    assert ways.count("in") == pytest.approx(len(found) * shares[0] / sum(shares), abs=1)
-    for number in range(0, len(found), 4):  # and at any time
+    actual = measured_rates._mixed(reads, writes, shares)
+    ways = [way for way, _ in actual]
+    assert len(actual) >= 100 and len(set(actual)) == len(actual)
+    assert ways.count("in") == pytest.approx(len(actual) * shares[0] / sum(shares), abs=1)
+    for number in range(0, len(actual), 4):  # and at any time
         part = ways[:number]
         assert part.count("in") == pytest.approx(number * shares[0] / sum(shares), abs=1)
 
 
 def test_the_synchronous_step_is_measured_alone_where_it_is_asked_for(tmp_path):
-    record = tmp_path / "record.json"
     options = ("--residency", "host", "--schedule", "serial", "--repetitions", "1")
-    assert command(*options, "--json", str(record)) == 0
-    (row,) = json.loads(record.read_text())["result"]["rows"]
+    (row,) = result_of(tmp_path, *options)["rows"]
     assert (row["name"], row["synchronous / this"]) == ("synchronous, as asked", 1)
 
 
 @pytest.mark.thorough
 def test_ways_that_memory_does_not_allow_are_left_out_and_said(tmp_path, capsys):
-    record = tmp_path / "record.json"
     options = ("--residency", "host", "--repetitions", "1", "--n", "16", "--sweep")
-    assert command(*options, "--memory", "192 KiB", "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options, "--memory", "192 KiB")
     names = [row["name"] for row in result["rows"]]
     assert "2 streams" in names
     assert "is too little" in result["left out"]["16 streams"]

@@ -7,6 +7,7 @@ import pytest
 from bench.__main__ import main
 from bench.fft import transform_variants
 from bench.harness import quietest, timers_of
+from refusals import status_of
 from slipstream.api.forecast import measured_rates
 from slipstream.engine.schedule import Timeline
 from slipstream.engine.schedule.committed_steps import Entry
@@ -15,14 +16,19 @@ from slipstream.fft import Streaming
 
 @pytest.fixture(autouse=True)
 def small_copies(monkeypatch):
-    """Let bandwidth be measured with little memory: its value does not matter here."""
+    """Measure bandwidth with little memory: its value does not matter here."""
     monkeypatch.setattr(measured_rates, "_BUFFER", 1 << 16)
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(["fft", "--residency", "host", "--device", "cpu", *arguments])
-    return caught.value.code
+    return status_of("fft", "--residency", "host", "--device", "cpu", *arguments, main=main)
+
+
+def result_of(folder, *arguments):
+    """Return the result in the record of a command that ends well."""
+    record = folder / "record.json"
+    assert command(*arguments, "--json", str(record)) == 0
+    return json.loads(record.read_text())["result"]
 
 
 def test_timers_are_those_of_the_run_that_was_disturbed_least():
@@ -49,23 +55,10 @@ def test_timers_are_those_of_the_run_that_was_disturbed_least():
     ],
 )
 def test_transforms_are_right_and_stand_beside_the_bus(tmp_path, capsys, options):
-    record, picture = tmp_path / "record.json", tmp_path / "timelines.png"
-    code = command(
-        "--n",
-        "12,10,9",
-        "--repetitions",
-        "2",
-        "--memory",
-        "1 MiB",
-        *options,
-        "--json",
-        str(record),
-        "--timelines",
-        str(picture),
-    )
-    assert code == 0
+    picture = tmp_path / "timelines.png"
+    small = ("--n", "12,10,9", "--repetitions", "2", "--memory", "1 MiB")
+    result = result_of(tmp_path, *small, *options, "--timelines", str(picture))
     assert picture.stat().st_size > 0
-    result = json.loads(record.read_text())["result"]
     asked, synchronous = result["rows"]
     epsilon = 1e-6 if "complex64" in options else 1e-14
     for row in (asked, synchronous):
@@ -95,10 +88,8 @@ def test_sweep_has_all_ways_to_stream():
 def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatch):
     """Also if memory does not allow the defaults."""
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
-    record = tmp_path / "record.json"
     options = ("--n", "48", "--memory", "122000", "--tune", "quick", "--repetitions", "1")
-    assert command(*options, "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options)
     tuned, synchronous = result["rows"]
     assert tuned["streaming"] == synchronous["streaming"]
     assert (synchronous["schedule"], result["tune"]) == ("serial", "quick")
@@ -106,10 +97,8 @@ def test_the_synchronous_transform_streams_as_the_tuned_one(tmp_path, monkeypatc
 
 @pytest.mark.thorough
 def test_ways_that_memory_does_not_allow_are_left_out(tmp_path):
-    record = tmp_path / "record.json"
     options = ("--n", "16", "--sweep", "--memory", "12 KiB", "--repetitions", "1")
-    assert command(*options, "--json", str(record)) == 0
-    result = json.loads(record.read_text())["result"]
+    result = result_of(tmp_path, *options)
     assert "is too little" in result["left out"]["16 streams"]
     assert "16 streams" not in [row["name"] for row in result["rows"]]
 

@@ -1,4 +1,4 @@
-"""What cases and options accept is what the layers above have, by the same names."""
+"""Cases and options accept exactly the names that the layers above have."""
 
 import re
 from pathlib import Path

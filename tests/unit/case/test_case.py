@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refusal
 from slipstream.case import (
     SOLVERS,
     changed_case,
@@ -36,11 +37,7 @@ step = 0.01
 
 
 def failure(*overrides, text=MINIMAL):
-    with pytest.raises(InputError) as caught:
-        parse_case(text, overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return refusal(parse_case, text, overrides)
 
 
 def test_minimal_case_has_the_documented_defaults():
@@ -71,10 +68,6 @@ def test_keys_without_a_value_are_unset():
     assert parse_case(MINIMAL, ["time.cfl="]) == parse_case(MINIMAL)
     changed = changed_case(on_disk, {"run.memory": None, "time.step": None, "time.cfl": 0.5})
     assert (changed.run.memory, changed.time.step, changed.time.cfl) == (None, None, 0.5)
-
-
-def test_example_case_loads():
-    assert load_case(REPOSITORY / "cases" / "taylor-green.toml").solver == "spectral"
 
 
 def test_case_is_frozen():
@@ -278,14 +271,14 @@ def test_template_loads_and_mentions_every_key(tmp_path, solver):
     text = path.read_text()
     for table in set(type(case).model_fields) - {"solver", "title"}:
         section = text.partition(f"[{table}]")[2].partition("\n[")[0]
-        own = getattr(case, table)
+        model = getattr(case, table)
         kinds = {
             "forcing": Forcing,
             "particles": ParticleSet,
             "scalars": PassiveScalar,
             "bodies": Body,
         }
-        for key in kinds.get(table, type(own)).model_fields:
+        for key in kinds.get(table, type(model)).model_fields:
             assert f"{key} = " in section, key
     if solver == "spectral":
         assert all(key in text for key in SpectralStreaming.model_fields)

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from flows import REPOSITORY
-from slipstream import cli
+from refusals import status_of
 from slipstream.case import SHIPPED_CASES, load_case, write_template
 from slipstream.case.case_template import schema_of_cases
 from slipstream.engine.accepted import SOLVERS
@@ -43,36 +43,38 @@ def accepts(schema, value, root):
 
     def judged():
         for word in left:
-            told = schema[word]
+            rule = schema[word]
             if word == "type":
-                yield KINDS[told](value)
+                yield KINDS[rule](value)
             elif word in BOUNDS:
-                yield isinstance(value, str | list | int | float) and BOUNDS[word](value, told)
+                yield isinstance(value, str | list | int | float) and BOUNDS[word](value, rule)
             elif word == "enum":
-                yield value in told
+                yield value in rule
             elif word == "const":
-                yield value == told
+                yield value == rule
             elif word == "pattern":
-                yield isinstance(value, str) and re.search(told, value) is not None
+                yield isinstance(value, str) and re.search(rule, value) is not None
             elif word == "anyOf":
-                yield any(accepts(one, value, root) for one in told)
+                yield any(accepts(one, value, root) for one in rule)
             elif word == "oneOf":
-                yield sum(accepts(one, value, root) for one in told) == 1
+                yield sum(accepts(one, value, root) for one in rule) == 1
             elif word == "required":
-                yield isinstance(value, dict) and set(told) <= set(value)
+                yield isinstance(value, dict) and set(rule) <= set(value)
             elif word == "properties":
                 yield isinstance(value, dict) and all(
-                    accepts(told[key], one, root) for key, one in value.items() if key in told
+                    accepts(rule[key], one, root) for key, one in value.items() if key in rule
                 )
             elif word == "additionalProperties":
-                others = set(value) - set(schema.get("properties", ()))
+                unknown_keys = set(value) - set(schema.get("properties", ()))
                 yield (
-                    not others
-                    if told is False
-                    else all(told is True or accepts(told, value[key], root) for key in others)
+                    not unknown_keys
+                    if rule is False
+                    else all(
+                        rule is True or accepts(rule, value[key], root) for key in unknown_keys
+                    )
                 )
             elif word == "items":
-                kinds = told if isinstance(told, list) else [told] * len(value)
+                kinds = rule if isinstance(rule, list) else [rule] * len(value)
                 yield all(accepts(k, v, root) for k, v in zip(kinds, value, strict=False))
             else:
                 raise ValueError(word)
@@ -132,7 +134,7 @@ def test_it_refuses_what_cases_refuse(schema, key, value):
 
 
 def test_every_key_has_a_type_and_an_explanation(schema):
-    told = {"type", "anyOf", "$ref", "enum", "const"}
+    keywords = {"type", "anyOf", "$ref", "enum", "const"}
     tables = {
         name: one["properties"]
         for name, one in schema["definitions"].items()
@@ -144,16 +146,14 @@ def test_every_key_has_a_type_and_an_explanation(schema):
     assert len(tables) > 30 and sum(map(len, tables.values())) > 150
     for table, keys in tables.items():
         for key, one in keys.items():
-            assert told & set(one) and one.get("description"), f"{table}.{key}"
+            assert keywords & set(one) and one.get("description"), f"{table}.{key}"
     numbers = [one for keys in tables.values() for one in keys.values() if "default" in one]
     assert all(one["default"] is not None for one in numbers)
 
 
 def test_the_command_prints_json(capfd):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["schema", "--solver", "advection"])
+    status = status_of("schema", "--solver", "advection")
     printed = json.loads(capfd.readouterr().out, parse_constant=lambda _: math.nan)
-    assert not ended.value.code and printed == schema_of_cases("advection")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["schema", "--solver", "abacus"])
-    assert ended.value.code == 2 and "accepted: spectral, adv" in capfd.readouterr().err
+    assert not status and printed == schema_of_cases("advection")
+    assert status_of("schema", "--solver", "abacus") == 2
+    assert "accepted: spectral, adv" in capfd.readouterr().err

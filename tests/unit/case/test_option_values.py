@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream import cli
+from refusals import status_of
 from slipstream.case import SHIPPED_CASES, load_case
 from slipstream.case.keyword_options import complete_case, complete_run
 from slipstream.case.table import is_key
@@ -12,12 +12,11 @@ from slipstream.engine.accepted import DEVICES, SOLVERS
 
 
 def completed(words, monkeypatch, capfd):
-    """Return what bash is offered for the last of some words."""
+    """Return the words that bash is offered for the last of some words."""
     monkeypatch.setenv("_SLIPSTREAM_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", " ".join(["slipstream", *words]))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))
-    with pytest.raises(SystemExit):
-        cli.main([])
+    status_of()
     return capfd.readouterr().out.split()
 
 
@@ -64,10 +63,9 @@ def test_files_of_cases_and_folders_of_runs_are_completed(tmp_path, monkeypatch)
     ],
 )
 def test_what_an_option_does_not_take_is_told_by_its_name(arguments, names, capfd):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*arguments, "abacus"])
+    status = status_of(*arguments, "abacus")
     told = capfd.readouterr().err
-    assert ended.value.code == 2 and told.count("\n") == 1
+    assert status == 2 and told.count("\n") == 1
     assert f"{arguments[-1]}: 'abacus' is not accepted" in told
     assert f"accepted: {', '.join(names)}" in told
 

@@ -58,7 +58,7 @@ numbers = st.from_regex(
 
 @given(numbers)
 def test_numbers_keep_their_value(text):
-    """What TOML takes is left alone; anything else that Python reads as a number is corrected."""
+    """Numbers valid in TOML are left alone; anything else that Python reads as one is corrected."""
     try:
         value = float(text.lower().replace("d", "e"))
     except ValueError:

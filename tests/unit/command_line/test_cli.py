@@ -13,23 +13,22 @@ import pytest
 import xarray
 
 from fake_simulation import CASE, FakeSimulation
+from launched_runs import leave_launcher
+from refusals import status_of
 from slipstream import __main__, cli
 from slipstream.case import parse_case
 from slipstream.engine import stop_signals
 from slipstream.engine.errors import InputError
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-
 
 @pytest.fixture(autouse=True)
 def outside_any_launcher(monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
+    leave_launcher(monkeypatch)
 
 
 @pytest.fixture
 def simulation(monkeypatch):
-    """Let the command line run a fake simulation; return it once it has been made."""
+    """Make the command line run a fake simulation; return it once it has been made."""
     made = {}
 
     def make(case, comm, device):
@@ -52,9 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(list(arguments))
-    return caught.value.code
+    return status_of(*arguments)
 
 
 @pytest.mark.slow
@@ -293,9 +290,7 @@ def test_explain_tells_of_a_model_without_a_case(folder, capsys):
     for name in ("viscosity (number)", "mean_field (number, 0.0)", "T7"):
         assert name in " ".join(text.split())
     (folder / "own.py").write_text(
-        "from slipstream.equations import *\n"
-        "def reaction(rate):\n"
-        "    a = Scalar('a')\n"
+        "from slipstream.equations import *\ndef reaction(rate):\n    a = Scalar('a')\n"
         "    return Model({a: laplacian(a) - rate * a**2})\n"
     )
     assert command("explain", "--model", "own.py:reaction") == 0

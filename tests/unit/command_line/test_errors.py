@@ -10,7 +10,7 @@ import pytest
 import xarray
 
 from flows import PATIENCE, RANDOM, diagnostics, environment, make_case, slipstream, wait_until
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine.device import HostDevice
 from slipstream.files import open_checkpoint
 from slipstream.show.solver_texts import description
@@ -41,12 +41,11 @@ def no_allocation(monkeypatch):
 def fail(capsys, *settings, case="case.toml", arguments=()):
     """Run a case in this process; return its exit status and its line on standard error."""
     overrides = [argument for setting in settings for argument in ("--set", setting)]
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", case, "--device", "cpu", "--out", "out", *overrides, *arguments])
+    status = status_of("run", case, "--device", "cpu", "--out", "out", *overrides, *arguments)
     errors = capsys.readouterr().err
     assert errors.startswith("slipstream: error: ")
     assert errors.count("\n") == 1, errors
-    return caught.value.code, errors.removeprefix("slipstream: error: ").rstrip("\n")
+    return status, errors.removeprefix("slipstream: error: ").rstrip("\n")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocat
     status, message = fail(capsys, f"grid.points={points}")
     assert status == 2
     assert re.match(r"grid\.points: this grid needs \S+ GiB on .*, which has \S+ GiB free", message)
-    # Two copies and a running total of 3 velocities alone, of (2/3)^3 / 2 modes a point.
+    # Two copies and a running total of 3 velocities alone, of (2/3)^3 / 2 modes per point.
     least = 9 * 16 * points**3 * (8 / 27) / 2 / 2**30
     assert float(re.search(r"needs (\S+) GiB", message)[1]) > 0.99 * least
     assert not (folder / "out").exists()
@@ -108,7 +107,7 @@ def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocat
 
 @pytest.mark.slow
 def test_memory_is_told_as_it_is_allocated(monkeypatch):
-    """What a run announces is what it takes, within a tenth: all large arrays, and the output's."""
+    """A run takes the memory it announces, within a tenth: all large arrays, and the output's."""
     allocated = []
     original = HostDevice.empty
 
@@ -136,12 +135,12 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, 
     )
     status, message = fail(capsys, *settings, case=case)
     assert status == 1
-    found = re.search(r"became (nan|inf) at step (\d+), t = (\S+): the flow has blown up", message)
-    assert found, message
-    assert float(found[3]) == pytest.approx(10 * int(found[2]))
+    actual = re.search(r"became (nan|inf) at step (\d+), t = (\S+): the flow has blown up", message)
+    assert actual, message
+    assert float(actual[3]) == pytest.approx(10 * int(actual[2]))
     rows = diagnostics("out")
     assert rows["step"].tolist() == list(range(len(rows["step"])))
-    assert 1 <= len(rows["step"]) <= int(found[2])
+    assert 1 <= len(rows["step"]) <= int(actual[2])
     assert np.isfinite(rows["energy"]).all()
     assert xarray.open_zarr("out/diagnostics.zarr")["energy"].size == len(rows["step"])
     assert xarray.open_zarr("out/spectra.zarr").sizes["time"] >= 1
@@ -151,9 +150,7 @@ def test_blow_up_names_step_and_time_and_keeps_what_was_written(folder, capsys, 
 @pytest.mark.slow
 def test_restart_in_another_box_is_refused(folder, capsys):
     short = ("--set", "time.end=0.02")
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", "case.toml", "--device", "cpu", "--out", "first", *short])
-    assert not caught.value.code
+    assert not status_of("run", "case.toml", "--device", "cpu", "--out", "first", *short)
     capsys.readouterr()
     status, message = fail(capsys, "initial.restart=first", "grid.length=3.0")
     assert status == 2
@@ -202,11 +199,11 @@ def test_signal_ends_a_run_in_order(folder, number):
     finally:
         process.kill()
     assert process.returncode == 75, output + errors
-    found = re.fullmatch(r"slipstream: interrupted at step (\d+), t = (\S+);.*\n", errors)
-    assert found, errors
+    actual = re.fullmatch(r"slipstream: interrupted at step (\d+), t = (\S+);.*\n", errors)
+    assert actual, errors
     assert "slipstream resume out\n" in errors
     checkpoint = open_checkpoint("out")
-    assert checkpoint.step == int(found[1])
+    assert checkpoint.step == int(actual[1])
     assert diagnostics("out")["step"][-1] == checkpoint.step
     assert "velocity_x" in xarray.open_zarr("out/fields.zarr")
 

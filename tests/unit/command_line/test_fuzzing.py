@@ -1,28 +1,15 @@
 """A few of the damaged cases and formulas of ``fuzzing.py``, which runs thousands when asked."""
 
-import subprocess
-import sys
-
 import pytest
 
-from flows import PATIENCE, REPOSITORY, environment
+from flows import output_of
 from fuzzing import Outcome
 
 
 @pytest.mark.thorough
 def test_damaged_cases_and_formulas_end_in_one_line():
-    program = [sys.executable, "tests/support/fuzzing.py"]
-    command = [*program, "--quick", "--cases", "60", "--formulas", "8"]
-    result = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=environment(1),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "0 defects" in result.stdout
+    options = ("--quick", "--cases", "60", "--formulas", "8")
+    assert "0 defects" in output_of("tests/support/fuzzing.py", *options)
 
 
 def test_what_a_command_must_not_do_is_noticed():

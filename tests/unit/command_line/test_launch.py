@@ -9,17 +9,15 @@ import types
 import pytest
 
 from flows import PATIENCE, wait_until
+from launched_runs import leave_launcher
 from slipstream.engine import processes as mpi_launch
 from slipstream.engine.errors import InputError
 from slipstream.engine.stop_signals import SIGNALS, STATUS_FILE
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
-
 
 @pytest.fixture(autouse=True)
 def outside_any_launcher(monkeypatch):
-    for name in LAUNCHERS:
-        monkeypatch.delenv(name, raising=False)
+    leave_launcher(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +94,7 @@ def test_what_launchers_add_is_dropped_where_ranks_have_said_why_they_end(
     fake_mpiexec(
         f"place = os.environ[{STATUS_FILE!r}].removesuffix('status') + 'explained'\n"
         f"open(place, 'w').close() if {is_explained} else None\n"
-        f"sys.stderr.write('why\\n{added}{added}more\\n')\n"
-        "sys.exit(3)"
+        f"sys.stderr.write('why\\n{added}{added}more\\n')\nsys.exit(3)"
     )
     assert mpi_launch.relaunch(2, []) == 3
     said = capfd.readouterr().err
@@ -109,15 +106,10 @@ def test_what_launchers_add_is_dropped_where_ranks_have_said_why_they_end(
 def test_relaunch_turns_what_asks_it_to_stop_into_one_signal(fake_mpiexec, tmp_path, number):
     """Not before the ranks can answer, and with word of what it stands for."""
     fake_mpiexec(
-        "from pathlib import Path\n"
-        f"folder = Path(os.environ[{STATUS_FILE!r}]).parent\n"
-        f"os.kill(os.getppid(), {int(number)})\n"
-        "time.sleep(0.3)\n"
-        "def stop(*_):\n"
-        "    sys.exit(int((folder / 'asked').read_text()))\n"
-        "signal.signal(signal.SIGUSR1, stop)\n"
-        "(folder / 'ready').touch()\n"
-        f"time.sleep({PATIENCE})"
+        f"from pathlib import Path\nfolder = Path(os.environ[{STATUS_FILE!r}]).parent\n"
+        f"os.kill(os.getppid(), {int(number)})\ntime.sleep(0.3)\ndef stop(*_):\n"
+        "    sys.exit(int((folder / 'asked').read_text()))\nsignal.signal(signal.SIGUSR1, stop)\n"
+        f"(folder / 'ready').touch()\ntime.sleep({PATIENCE})"
     )
     before = [signal.getsignal(one) for one in SIGNALS]
     assert mpi_launch.relaunch(2, []) == number
@@ -127,11 +119,8 @@ def test_relaunch_turns_what_asks_it_to_stop_into_one_signal(fake_mpiexec, tmp_p
 def test_the_launcher_is_asked_to_stop_when_its_starter_is_killed(fake_mpiexec, tmp_path):
     seen = tmp_path / "seen"
     fake_mpiexec(
-        "def stop(*_):\n"
-        f"    open({str(seen)!r}, 'w').write('stopped')\n"
-        "    os._exit(0)\n"
-        "signal.signal(signal.SIGUSR1, stop)\n"
-        "os.kill(os.getppid(), signal.SIGKILL)\n"
+        f"def stop(*_):\n    open({str(seen)!r}, 'w').write('stopped')\n    os._exit(0)\n"
+        "signal.signal(signal.SIGUSR1, stop)\nos.kill(os.getppid(), signal.SIGKILL)\n"
         f"time.sleep({PATIENCE})"
     )
     starter = os.fork()

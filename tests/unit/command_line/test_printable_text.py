@@ -1,4 +1,4 @@
-"""What files of others say, on terminals, in logs and in pictures."""
+"""Text from files of other people, on terminals, in logs and in pictures."""
 
 import io
 
@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from fuzzing import ADVECTION
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.text import below, one_line, printable, shortened, shown
 from slipstream.show.console import Progress, Summary, summarise
@@ -55,10 +55,9 @@ def test_run_of_an_evil_title_says_it_as_text(tmp_path, capsys):
     case = tmp_path / "case.toml"
     escaped = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in TOML)
     case.write_text(f'title = "{escaped}"\n{ADVECTION}', encoding="utf-8")
-    with pytest.raises(SystemExit) as end:
-        cli.main(["run", str(case), "--device", "cpu", "--out", str(folder)])
+    status = status_of("run", str(case), "--device", "cpu", "--out", str(folder))
     told = capsys.readouterr()
-    assert end.value.code == 0, told.err
+    assert status == 0, told.err
     assert is_harmless(told.out) and is_harmless(told.err)
     assert r"[red]b[/red]\u202e" in told.out and "[blue]" in told.out
     assert folder.is_dir()

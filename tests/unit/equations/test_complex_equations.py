@@ -4,7 +4,7 @@ import pytest
 import sympy
 
 from lowered_models import nu, parts, q, s, u
-from slipstream.engine.errors import InputError
+from refusals import refused
 from slipstream.equations import (
     Model,
     Scalar,
@@ -136,8 +136,7 @@ MISTAKES = {
     "function of both": (lambda: lower(Model({s: sin(x + s)})), r"term sin\(x \+ scalar\)"),
     "complex": (
         lambda: Model({s: A * s, A: A}),
-        r"equation of scalar: A \* scalar is a complex "
-        "scalar; expected a real scalar",
+        r"equation of scalar: A \* scalar is a complex scalar; expected a real scalar",
     ),
     "complex mean": (lambda: Model({A: A}, means={"m": A}), "mean m: A is a complex scalar"),
     "mean of time": (lambda: lower(Model({s: -s}, means={"m": s + t})), "mean m: term t: expected"),
@@ -151,9 +150,8 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_is_told_where_it_is_made(name):
     mistake, message = MISTAKES[name]
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         mistake()
-    assert "\n" not in str(caught.value)
 
 
 # -- forces ----------------------------------------------------------------------------------

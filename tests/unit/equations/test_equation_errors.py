@@ -4,6 +4,7 @@ import pytest
 import sympy
 
 from lowered_models import q, s, u, v
+from refusals import refused
 from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
 from slipstream.equations import (
@@ -29,20 +30,17 @@ from slipstream.equations.fourier_forms import WAVENUMBERS
 MISTAKES = {
     "sum of kinds": (
         lambda: u + s,
-        r"velocity \+ scalar: a vector and a scalar cannot be added; "
-        "expected a vector",
+        r"velocity \+ scalar: a vector and a scalar cannot be added; expected a vector",
     ),
     "number and vector": (lambda: u + 1, "cannot be added; expected a vector"),
     "product of vectors": (lambda: u * v, r"velocity \* moving: .*expected dot, cross or outer"),
     "divergence": (
         lambda: div(s),
-        r"div\(scalar\): scalar is a scalar; expected a vector or a "
-        "tensor",
+        r"div\(scalar\): scalar is a scalar; expected a vector or a tensor",
     ),
     "gradient": (
         lambda: grad(grad(u)),
-        r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; "
-        "expected a scalar or a vector",
+        r"grad\(grad\(velocity\)\): grad\(velocity\) is a tensor; expected a scalar or a vector",
     ),
     "curl": (lambda: curl(s), r"curl\(scalar\): scalar is a scalar; expected a vector"),
     "inner": (lambda: dot(s, u), r"dot\(scalar, velocity\): scalar is a scalar; expected a vector"),
@@ -73,8 +71,7 @@ MISTAKES = {
     "unknown field": (
         lambda: Model({s: s * q}),
         r"equation of scalar: scalar \* other has field "
-        "'other', which has no equation; expected one of "
-        "scalar",
+        "'other', which has no equation; expected one of scalar",
     ),
     "no equation": (lambda: Model({}), "at least one equation"),
     "two equations": (lambda: Model({Scalar("a"): s, Scalar("a"): s}), "'a' has two equations"),
@@ -107,9 +104,8 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake_is_told_where_it_is_made(name):
     mistake, message = MISTAKES[name]
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         mistake()
-    assert "\n" not in str(caught.value)
 
 
 OWN = """
@@ -161,10 +157,9 @@ def test_model_that_cannot_be_found_is_told(own, monkeypatch, name, message):
     monkeypatch.chdir(own.parent)
     own.with_name("broken.py").write_text("1 / 0\n")
     own.with_name("unreadable.py").write_text("def decay(:\n")
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message) as caught:
         models.find(name)
     assert str(caught.value).startswith("equation.model: ")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What becomes of the parameters and constants of equations."""
+"""The fate of parameters and constants of equations."""
 
 import pytest
 import sympy
@@ -36,15 +36,15 @@ def test_parameter_that_is_zero_leaves_no_term():
 
 @pytest.mark.slow
 def test_other_numbers_need_no_other_kernels():
-    one = lowered("mhd", viscosity=0.1, resistivity=0.1, mean_field=1.0)
+    first = lowered("mhd", viscosity=0.1, resistivity=0.1, mean_field=1.0)
     other = lowered("mhd", viscosity=0.25, resistivity=3.0, mean_field=-7.5)
-    assert other is one
-    fields = [str(name) for name in one.parameters]
+    assert other is first
+    fields = [str(name) for name in first.parameters]
     assert fields == ["mean_field", "resistivity", "viscosity"]
     for header in (code_generation.product_header, code_generation.mode_header):
-        assert "0.25" not in header(one)
+        assert "0.25" not in header(first)
     # A whole number changes the equations, not a factor in them.
-    assert lowered("mhd", viscosity=0.1, resistivity=0.1, viscosity_power=2) is not one
+    assert lowered("mhd", viscosity=0.1, resistivity=0.1, viscosity_power=2) is not first
 
 
 def test_power_of_the_laplacian_is_that_of_the_wavenumber():

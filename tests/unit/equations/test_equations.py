@@ -51,16 +51,16 @@ def rates_of(model: Lowered, state):
         for one in model.products
     ]
     rates = np.zeros((len(model.components), *BOX.shape), complex)
-    for own, rate in enumerate(rates):
-        for factor, product in zip(model.multipliers[own], products, strict=True):
+    for index, rate in enumerate(rates):
+        for factor, product in zip(model.multipliers[index], products, strict=True):
             rate += number(factor) * product
-        for other, factor in model.linear[own].items():
+        for other, factor in model.linear[index].items():
             rate += number(factor) * state[other]
     for first in model.vectors:
         rates[first : first + 3] = BOX.without_gradient(rates[first : first + 3])
-    for own, rate in enumerate(rates):
-        rate -= number(model.decay[own]) * state[own]
-        rate[0, 0, 0] += complex(number(model.constant[own]))
+    for index, rate in enumerate(rates):
+        rate -= number(model.decay[index]) * state[index]
+        rate[0, 0, 0] += complex(number(model.constant[index]))
     return rates
 
 
@@ -88,7 +88,7 @@ def random_fields(seed=0, **kinds):
 
 
 def test_flow_with_rotation_and_scalars_is_what_it_should_be():
-    given = {"viscosity": 0.3, "rotation": 1.9}
+    numbers = {"viscosity": 0.3, "rotation": 1.9}
     scalars = [CarriedScalar(name, 0.2, 2, (0.0, 0.0, 0.0)) for name in ("scalar_1", "scalar_2")]
     fields = random_fields(velocity="solenoidal", scalar_1="scalar", scalar_2="scalar")
     velocity = fields["velocity"]
@@ -104,13 +104,13 @@ def test_flow_with_rotation_and_scalars_is_what_it_should_be():
         rates[name] = -(velocity * gradient).sum(axis=0) - BOX.points(
             NUMBERS["diffusivity"] * k2**2 * BOX.modes(fields[name])
         )
-    model = lowered("hd", scalars, **given, viscosity_power=2)
+    model = lowered("hd", scalars, **numbers, viscosity_power=2)
     assert_same_rates(model, fields, rates, {"velocity"})
 
 
 def test_stratified_flow_is_what_it_should_be():
     names = ("viscosity", "diffusivity", "buoyancy_frequency", "rotation")
-    given = {name: NUMBERS[name] for name in names}
+    numbers = {name: NUMBERS[name] for name in names}
     fields = random_fields(velocity="solenoidal", buoyancy="scalar")
     velocity, buoyancy = fields.values()
     frequency = NUMBERS["buoyancy_frequency"]
@@ -124,11 +124,13 @@ def test_stratified_flow_is_what_it_should_be():
         - (velocity * BOX.grad(buoyancy)).sum(axis=0)
         - BOX.points(NUMBERS["diffusivity"] * BOX.square * BOX.modes(buoyancy)),
     }
-    assert_same_rates(lowered("boussinesq", **given), fields, rates, {"velocity"})
+    assert_same_rates(lowered("boussinesq", **numbers), fields, rates, {"velocity"})
 
 
 def test_magnetic_flow_in_a_mean_field_is_what_it_should_be():
-    given = {name: NUMBERS[name] for name in ("viscosity", "resistivity", "rotation", "mean_field")}
+    numbers = {
+        name: NUMBERS[name] for name in ("viscosity", "resistivity", "rotation", "mean_field")
+    }
     fields = random_fields(velocity="solenoidal", magnetic="solenoidal")
     velocity, magnetic = fields.values()
     whole = magnetic + NUMBERS["mean_field"] * np.eye(3)[2].reshape(3, 1, 1, 1)
@@ -146,7 +148,7 @@ def test_magnetic_flow_in_a_mean_field_is_what_it_should_be():
         "magnetic": (carried[0] - carried[1]) / 2
         - BOX.points(NUMBERS["resistivity"] * BOX.square * BOX.modes(magnetic)),
     }
-    assert_same_rates(lowered("mhd", **given), fields, rates, {"velocity", "magnetic"})
+    assert_same_rates(lowered("mhd", **numbers), fields, rates, {"velocity", "magnetic"})
 
 
 # Terms of formulas; `o` has the operators: the language, or plain NumPy.
@@ -223,7 +225,7 @@ def test_any_formula_means_the_same_as_in_plain_numpy(data):
 
 
 def test_models_do_not_disturb_each_other():
-    # Both have a "velocity", of which only one has no divergence.
+    # Both have a "velocity", but only one has no divergence.
     first = Model({u: -dot(u, grad(u))})
     other = Vector("velocity")
     second = Model({other: -dot(other, grad(other))})
@@ -235,7 +237,7 @@ def test_models_do_not_disturb_each_other():
 
 @pytest.mark.parametrize("component", [None, 1])
 def test_equal_values_that_are_two_objects_have_the_same_place_in_a_sum(component):
-    """SymPy's cache of objects forgets, and then its order compares what is equal."""
+    """SymPy's cache of objects forgets, and then its order compares equal objects."""
     first, second = Value("density", component), Value("density", component)
     assert first is not second
     assert first == second

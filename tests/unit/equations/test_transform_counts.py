@@ -79,11 +79,11 @@ def test_each_scalar_that_is_carried_takes_four_transforms_more(count):
 
 def test_models_that_come_along_take_their_known_numbers_of_transforms():
     # Neither the linear part nor a mean field adds to them.
-    others = {"viscosity": 0.1, "rotation": 1.0, "viscosity_power": 2}
+    parameters = {"viscosity": 0.1, "rotation": 1.0, "viscosity_power": 2}
     stratified = {"diffusivity": 0.1, "buoyancy_frequency": 2.0}
-    assert lowered("hd", **others).transforms == 8
-    assert lowered("boussinesq", **others, **stratified).transforms == 12
-    assert lowered("mhd", **others, resistivity=0.1, mean_field=1.0).transforms == 14
+    assert lowered("hd", **parameters).transforms == 8
+    assert lowered("boussinesq", **parameters, **stratified).transforms == 12
+    assert lowered("mhd", **parameters, resistivity=0.1, mean_field=1.0).transforms == 14
 
 
 EQUATIONS = {
@@ -145,7 +145,7 @@ def test_parameters_of_single_terms_cost_no_transforms():
 
 
 def test_compressible_momentum_takes_few_transforms():
-    # The velocity and its gradient, the density, and what is divided by it, of each component.
+    # The velocity and its gradient, the density, and the quotient by it, of each component.
     strain = nu * (laplacian(v) + grad(div(v)) / 3) - sympy.Symbol("c", real=True) ** 2 * grad(s)
     model = lower(Model({s: -div(s * v), v: -dot(v, grad(v)) + strain / s}))
     assert parts(model) == (16, 6)

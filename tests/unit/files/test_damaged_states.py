@@ -31,7 +31,7 @@ def test_damage_is_named_and_the_state_before_is_taken(run):
     assert {name: outcome(run, name) for name in mine} == dict.fromkeys(mine, "the state before")
 
 
-# The same of the only state that is left, or of the one that is asked for; one of each kind.
+# The same of the only state that is left, or of the state asked for; one of each kind.
 @pytest.mark.parametrize("name", ["chunk_flipped_within", "manifest_missing", "chunk_has_nan"])
 def test_a_run_without_an_intact_state_is_refused(run, name):
     run.reset()

@@ -41,14 +41,14 @@ def run(simulation, folder, *settings, console=QUIET):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What is asked of the system, in its order: a name and the path that it concerns."""
-    found = []
+    """Requests to the system, in order: a name and the path that it concerns."""
+    results = []
 
     def watch(name, path_of):
         call = getattr(os, name)
 
         def watched(*arguments, **options):
-            found.append((name, *path_of(*arguments, **options)))
+            results.append((name, *path_of(*arguments, **options)))
             return call(*arguments, **options)
 
         monkeypatch.setattr(os, name, watched)
@@ -65,7 +65,7 @@ def calls(monkeypatch):
     for name in ("unlink", "rmdir"):
         watch(name, within)
     watch("mkdir", lambda path, *_: (named(path),))
-    return found
+    return results
 
 
 def test_all_is_on_the_device_before_it_bears_its_name(calls, tmp_path):
@@ -181,7 +181,7 @@ def test_numbers_whose_sum_is_too_large_are_numbers(tmp_path):
 
 
 class FullDisk:
-    """Lets no file grow any more, after so many bytes; as the system would tell."""
+    """Stops the growth of files after a number of bytes, with the error of the system."""
 
     def __init__(self, monkeypatch, room):
         self.room = room

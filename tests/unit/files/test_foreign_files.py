@@ -22,7 +22,7 @@ import zarr
 from flows import make_case, start
 from launched_runs import enter
 from own_models import own_models
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine.decomposition import whole
 from slipstream.engine.errors import InputError
 from slipstream.files import write_checkpoint
@@ -105,12 +105,15 @@ def test_model_of_a_folder_is_not_imported(device, marker, tmp_path, state):
     restart = f"initial={{ restart = '{tmp_path}' }}"
     with pytest.raises(InputError, match=r"model '.*theirs.py:flow', this case of 'hd'; .* names"):
         start(device, restart)
-    own = own_models(MODEL.format(marker=str(marker) + "-of-mine"), tmp_path)("flow")
+    model_of_test = own_models(MODEL.format(marker=str(marker) + "-of-mine"), tmp_path)("flow")
     with pytest.raises(
         InputError, match="is imported only if equation.model of this case names it"
     ):
         start(
-            device, restart, "equation.viscosity=0.01", own[0].replace(" }", ", viscosity=0.01 }")
+            device,
+            restart,
+            "equation.viscosity=0.01",
+            model_of_test[0].replace(" }", ", viscosity=0.01 }"),
         )
 
 
@@ -333,11 +336,11 @@ def bombs():
         tifffile.imwrite(path, SECRET, photometric="minisblack", compression="zlib")
         with tifffile.TiffFile(path) as file:
             tag = file.pages.first.tags["StripByteCounts"]
-            place, counts = tag.valueoffset, file.pages.first.tags["StripOffsets"].valueoffset
+            offset, counts = tag.valueoffset, file.pages.first.tags["StripOffsets"].valueoffset
         content = bytearray(path.read_bytes())
         packed = zlib.compress(noise + bytes(HUGE))
         size = tag.dtype.name == "LONG"
-        content[place : place + 4] = len(packed).to_bytes(4, "little")
+        content[offset : offset + 4] = len(packed).to_bytes(4, "little")
         content[counts : counts + 4] = len(content).to_bytes(4, "little")
         assert size or tag.dtype.name == "SHORT"
         path.write_bytes(bytes(content) + packed)
@@ -384,6 +387,4 @@ def test_links_that_lead_round_are_refused(tmp_path, monkeypatch):
     folder = enter(tmp_path, monkeypatch)
     (folder / "case.toml").write_text(case)
     for out in ("fine", "out", "a.npy/out"):
-        with pytest.raises(SystemExit) as end:
-            cli.main(["run", "case.toml", "--out", out])
-        assert end.value.code == 2
+        assert status_of("run", "case.toml", "--out", out) == 2

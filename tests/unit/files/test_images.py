@@ -10,6 +10,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from refusals import refused
 from slipstream.engine.decomposition import Box, whole
 from slipstream.engine.errors import InputError
 from slipstream.files import voxel_images
@@ -30,7 +31,7 @@ DTYPES = ["bool", "uint8", "int8", "uint16", "int32", "uint64", "float16", "floa
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Let images as small as these be read in several blocks."""
+    """Make images as small as these be read in several blocks."""
     monkeypatch.setattr(voxel_images, "_BATCH_BYTES", 64)
 
 
@@ -43,11 +44,11 @@ def grey(dtype="uint8", shape=SHAPE, seed=0):
 def assert_boxes(image, mask, boxes=BOXES):
     assert image.shape == mask.shape
     for box in boxes:
-        found = image.read(box)
-        assert found.dtype == np.uint8
-        assert found.flags.c_contiguous
-        assert found.shape == box.shape
-        np.testing.assert_array_equal(found, mask[box.slices()])
+        actual = image.read(box)
+        assert actual.dtype == np.uint8
+        assert actual.flags.c_contiguous
+        assert actual.shape == box.shape
+        np.testing.assert_array_equal(actual, mask[box.slices()])
 
 
 def write_h5(path, values, name="entry/data", **options):
@@ -344,10 +345,9 @@ BROKEN = {
     ("make", "options", "message"), [*MISTAKES.values(), *BROKEN.values()], ids=[*MISTAKES, *BROKEN]
 )
 def test_mistakes_are_told_in_one_line(tmp_path, make, options, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message) as caught:
         open_image(make(tmp_path), **options)
     assert str(caught.value).startswith("image.")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a.raw", "a.npy", "an array"])
@@ -381,9 +381,8 @@ def test_truncated_files_are_told_in_one_line(tmp_path, kind):
     write(tmp_path / name, grey("uint16"))
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) - 300])
-    with pytest.raises(InputError, match=r"^image.path: .*a\..* cannot be read") as caught:
+    with refused(r"^image.path: .*a\..* cannot be read"):
         open_image(tmp_path / name).read(whole(SHAPE))
-    assert "\n" not in str(caught.value)
 
 
 def test_boxes_beyond_the_image_are_refused():
@@ -422,7 +421,7 @@ def test_thresholds_that_are_none_are_refused(options, told):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ([0, 1], None),
         ([0, 255], None),
@@ -433,16 +432,16 @@ def test_thresholds_that_are_none_are_refused(options, told):
         ([-1, 1], "voxels of -1 and of 1, not only of 0"),
     ],
 )
-def test_images_of_several_values_need_to_be_told_which_are_pore(values, told):
+def test_images_of_several_values_need_to_be_told_which_are_pore(values, message):
     image = np.resize(np.array(values), (5, 6, 7))
     plain, segmented = open_image(image), open_image(image, pore=1)
     for one in (plain, segmented):
         one.read(whole(image.shape))
     segmented.check_values()
-    if told is None:
+    if message is None:
         plain.check_values()
     else:
-        with pytest.raises(InputError, match=f"image.path: the array has {told}.*pore_below or"):
+        with pytest.raises(InputError, match=f"image.path: the array has {message}.*pore_below or"):
             plain.check_values()
 
 
@@ -497,9 +496,8 @@ NAMES = {
 def test_names_that_tell_no_series_are_refused(tmp_path, names, message):
     for name in names:
         write_tiff(tmp_path / name, grey()[0]) if "tif" in name else (tmp_path / name).touch()
-    with pytest.raises(InputError, match=f"^image.path: {tmp_path} .*{message}") as caught:
+    with refused(f"^image.path: {tmp_path} .*{message}"):
         open_image(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 UNLIKE = {
@@ -525,6 +523,5 @@ def test_a_slice_unlike_the_others_is_named_where_it_is_read(tmp_path, spoil, me
     spoil(tmp_path / "slice_4.tif")
     # Files that are not needed are not opened.
     assert_boxes(image, grey() != 0, [Box((0, 0, 0), (4, 5, 6)), Box((5, 0, 0), (7, 5, 6))])
-    with pytest.raises(InputError, match=f"^image.path: .*slice_4.tif {message}") as caught:
+    with refused(f"^image.path: .*slice_4.tif {message}"):
         image.read(whole(SHAPE))
-    assert "\n" not in str(caught.value)

@@ -108,16 +108,16 @@ def test_every_file_has_one_writer_and_every_element_is_in_one(along, item, data
         layout = stored_layout(shape, pairs(boxes), item)
         rounds = Aggregation(shape, boxes, layout.file, item).rounds or [boxes]
     writer = {}
-    found = np.zeros(shape, int)
+    actual = np.zeros(shape, int)
     for targets in rounds:
         assert len(targets) == len(boxes)
         for rank, target in enumerate(targets):
-            found[target.slices()] += 1
+            actual[target.slices()] += 1
             for index in file_indices(target, layout.file) if target.size else ():
                 assert writer.setdefault(index, rank) == rank
                 inside = file_box(index, layout.file).intersect(Box((0, 0, 0), shape))
                 assert inside.intersect(target) == inside
-    assert (found == 1).all()
+    assert (actual == 1).all()
     assert len(writer) == layout.files(shape)
 
 

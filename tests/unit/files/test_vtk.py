@@ -38,25 +38,25 @@ def read(path):
     marker = content.index(b'<AppendedData encoding="raw">')
     start = content.index(b"_", marker) + 1
     head = ElementTree.fromstring(content[:start].decode() + "</AppendedData></VTKFile>")
-    found, end = {}, start
+    results, end = {}, start
     for element in head.iter("DataArray"):
         assert element.get("format") == "appended"
-        dtype, place = np.dtype(TYPES[element.get("type")]), start + int(element.get("offset"))
-        size = int(np.frombuffer(content, "<u8", 1, place)[0])
-        values = np.frombuffer(content, dtype, size // dtype.itemsize, place + 8)
+        dtype, begin = np.dtype(TYPES[element.get("type")]), start + int(element.get("offset"))
+        size = int(np.frombuffer(content, "<u8", 1, begin)[0])
+        values = np.frombuffer(content, dtype, size // dtype.itemsize, begin + 8)
         components = int(element.get("NumberOfComponents"))
-        found[element.get("Name")] = values.reshape(*SHAPE, components)
-        assert place >= end or element.get("offset") == "0"
-        end = place + 8 + size
+        results[element.get("Name")] = values.reshape(*SHAPE, components)
+        assert begin >= end or element.get("offset") == "0"
+        end = begin + 8 + size
     assert content[end:].split() == [b"</AppendedData>", b"</VTKFile>"]
-    return head, found
+    return head, results
 
 
 @pytest.mark.parametrize("planes", [1, 2, 5])
 def test_values_are_where_the_head_says(tmp_path, planes):
     path, values = tmp_path / "flow.vti", arrays()
     write(path, values, planes)
-    head, found = read(path)
+    head, actual = read(path)
     assert head.attrib == {
         "type": "ImageData",
         "version": "1.0",
@@ -69,9 +69,9 @@ def test_values_are_where_the_head_says(tmp_path, planes):
     assert image.find("Piece").get("Extent") == image.get("WholeExtent")
     assert [float(n) for n in image.get("Spacing").split()] == [2e-6] * 3
     assert [float(n) for n in image.get("Origin").split()] == [0] * 3
-    assert list(found) == list(values)
+    assert list(actual) == list(values)
     for name, expected in values.items():
-        np.testing.assert_array_equal(found[name], expected.reshape(*SHAPE, -1))
+        np.testing.assert_array_equal(actual[name], expected.reshape(*SHAPE, -1))
 
 
 def test_values_are_converted_to_the_type_of_the_file(tmp_path):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lattice_flows
-from lattice_flows import advance, save, start, state_of
+from flows import save
+from lattice_flows import advance, start, state_of
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
 from slipstream.lattice import Storage, make_sample, permeability
@@ -55,15 +56,15 @@ def test_the_steady_flow_is_that_of_time_steps_alone(options):
     image = smooth_noise(16, 0.4, 3, 1.5)
     settings = {"tolerance": 1e-9, "max_steps": 20_000, "relaxation_time": 1.0}
     settings |= {**options, **PLAIN}
-    found = permeability(image, **settings)
+    actual = permeability(image, **settings)
     expected = permeability(image, vectors=0, **settings)
-    assert found.converged and expected.converged
-    assert found.k == pytest.approx(expected.k, rel=3e-9)
-    assert found.steps <= expected.steps
+    assert actual.converged and expected.converged
+    assert actual.k == pytest.approx(expected.k, rel=3e-9)
+    assert actual.steps <= expected.steps
     for name in ("velocity_z", "pressure"):
         theirs = expected.fields[name].data
         np.testing.assert_allclose(
-            found.fields[name].data, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max()
+            actual.fields[name].data, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max()
         )
 
 
@@ -90,11 +91,11 @@ def test_the_relaxation_time_suits_the_pores(tight):
         chosen.append(flow.relaxation_time)
     assert chosen == [1.25, 1.5, 1.38, 1.0, 1.0, 1.0, 0.8]
     pack = make_sample("random-pack", (16, 16, 16), radius=6, solid_fraction=0.2)
-    plain, found = (
+    plain, actual = (
         permeability(pack, relaxation_time=time, tolerance=1e-7, **PLAIN) for time in (1.0, "auto")
     )
-    assert found.k == pytest.approx(plain.k, rel=2e-7)
-    assert found.steps < plain.steps
+    assert actual.k == pytest.approx(plain.k, rel=2e-7)
+    assert actual.steps < plain.steps
 
 
 @pytest.mark.slow
@@ -167,11 +168,11 @@ def test_estimates_are_above_the_error():
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 def test_a_tolerance_below_the_floor_of_a_flow_is_told(tight, precision):
     with pytest.warns(RuntimeWarning, match="round-off leaves the permeability .* from steady"):
-        found = permeability(tight, tolerance=1e-6, storage=Storage(precision=precision))
+        actual = permeability(tight, tolerance=1e-6, storage=Storage(precision=precision))
     exact = permeability(tight, tolerance=1e-9, **PLAIN)
-    assert (found.converged, found.flow.ended) == (False, "round-off")
-    assert abs(found.k / exact.k - 1) < found.iteration_error < 1e-2
-    assert found.steps < 3000
+    assert (actual.converged, actual.flow.ended) == (False, "round-off")
+    assert abs(actual.k / exact.k - 1) < actual.iteration_error < 1e-2
+    assert actual.steps < 3000
     case = lattice_flows.CASE.replace("porosity = 0.4", "porosity = 0.25")
     settings = ("time.end=6000", "convergence.tolerance=1e-6", "convergence.vectors=10")
     simulation = start(DEVICE, *settings, f"numerics.precision={precision}", case=case)
@@ -286,9 +287,9 @@ def test_flow_without_a_steady_state_ends_as_it_did():
     settings = {"inertia": True, "force": 1e-5, "relaxation_time": 0.505, "max_steps": 12_000}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found, plain = (
+        actual, plain = (
             permeability(sample, tolerance=1e-8, vectors=n, **settings, **PLAIN) for n in (10, 0)
         )
     assert any("time steps alone continue" in str(one.message) for one in caught)
-    assert (found.converged, found.flow.ended) == (plain.converged, plain.flow.ended)
-    assert found.k == pytest.approx(plain.k, rel=0.1)
+    assert (actual.converged, actual.flow.ended) == (plain.converged, plain.flow.ended)
+    assert actual.k == pytest.approx(plain.k, rel=0.1)

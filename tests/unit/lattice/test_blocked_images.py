@@ -70,12 +70,12 @@ def test_tensor_has_zeros_where_nothing_flows(device):
 def test_flow_of_a_blocked_axis_can_be_followed_in_time(device):
     """Without a tolerance it is one as any other, which comes to rest."""
     flow = PorousFlow(slits(), axis="z", tolerance=0, device=device)
-    found = []
+    results = []
     for steps in (2, 400):
         flow.run(steps=steps)
-        found.append(flow.diagnostics["permeability_lattice"])
+        results.append(flow.diagnostics["permeability_lattice"])
     assert not flow.finished and flow.steps == 402
-    assert abs(found[1]) < 0.01 * abs(found[0])
+    assert abs(results[1]) < 0.01 * abs(results[0])
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_run_of_a_blocked_image_says_so(tmp_path, monkeypatch, capsys, axis):
     before = (folder / "out" / "diagnostics.csv").read_text()
     with pytest.raises(AtItsEnd, match="has ended .the flow is steady, step"):
         resume_run(folder / "out", ["time.end=1000"], None, HostDevice())
-    # One series has no permeabilities of two sizes of voxels.
+    # One series does not have permeabilities of two sizes of voxels.
     with pytest.raises(InputError, match="image.voxel_size: .*accepted: 1.0, or a new run"):
         resume_run(folder / "out", ["image.voxel_size=2e-6"], None, HostDevice())
     assert (folder / "out" / "diagnostics.csv").read_text() == before

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import lattice_flows
-from lattice_flows import advance, save, start
+from flows import save
+from lattice_flows import advance, start
 from lattice_oracle import subdomain_of, tight_pores
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import RunError
@@ -39,9 +40,9 @@ def coarser(image):
 @pytest.mark.parametrize("options", [{}, {"pressure_drop": 1e-4, "buffer": 2}, {"axis": "all"}])
 def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone, options):
     settings = {"tolerance": 1e-7, **options, **PLAIN}
-    found = permeability(sandstone, coarse_start=True, **settings)
+    actual = permeability(sandstone, coarse_start=True, **settings)
     plain = permeability(sandstone, **settings)
-    assert found.k == pytest.approx(plain.k, rel=1e-7)
+    assert actual.k == pytest.approx(plain.k, rel=1e-7)
     assert math.isnan(plain.resolution_error)
     if "buffer" not in options:
         settings["tolerance"] = 1e-2
@@ -50,9 +51,9 @@ def test_the_flow_is_the_same_and_tells_how_far_larger_voxels_are_off(sandstone,
             abs(4 * one.k / plain.flows[axis].k - 1)["xyz".index(axis)]
             for axis, one in coarse.flows.items()
         )
-        assert found.resolution_error == pytest.approx(expected, abs=1e-2)
+        assert actual.resolution_error == pytest.approx(expected, abs=1e-2)
     else:
-        assert 0 < found.resolution_error < 1
+        assert 0 < actual.resolution_error < 1
 
 
 def test_half_precision_begins_from_the_same_flow(sandstone):
@@ -123,11 +124,11 @@ def test_densities_that_grow_along_an_axis_stay_so():
     pore = np.ones((16, 16, 16), np.uint8)
     flow = PoreFlow(subdomain_of(pore, (True,) * 3), Fluid(), Storage(), DEVICE)
     density = np.broadcast_to(np.arange(8.0)[:, None, None], (8, 8, 8))
-    found = _interpolated(flow, density, np.ones((8, 8, 8), np.uint8))
+    actual = _interpolated(flow, density, np.ones((8, 8, 8), np.uint8))
     # Twice that, at the middles of voxels; linear but across the periodic faces.
-    profile = np.unique(found[0, : flow.sites.count].reshape(16, -1)[1:-1], axis=1)[:, 0]
+    profile = np.unique(actual[0, : flow.sites.count].reshape(16, -1)[1:-1], axis=1)[:, 0]
     np.testing.assert_allclose(profile, np.arange(1, 15) - 0.5)
-    assert not found[1:].any()
+    assert not actual[1:].any()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a lattice run does not accept, or cannot continue with, told in one line."""
+"""Cases that a lattice run rejects, or states it cannot resume from, named in one line."""
 
 import re
 import warnings
@@ -8,6 +8,7 @@ import pytest
 
 from lattice_flows import CASE, SANDSTONE, make
 from launched_runs import SPECTRAL, enter, run
+from refusals import refused as refused_call
 from slipstream.case import parse_case
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError, RunError
@@ -210,9 +211,8 @@ def test_the_function_warns_if_the_steps_were_too_few():
     ],
 )
 def test_the_function_names_its_own_arguments(arguments, told):
-    with pytest.raises(InputError, match=f"^{told}") as caught:
+    with refused_call(f"^{told}") as caught:
         permeability(**{"image": np.ones((4, 5, 6), np.uint8), "device": "cpu", **arguments})
-    assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
@@ -270,17 +270,19 @@ def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
     mask = np.zeros((6, 8, 10), np.uint8)
     mask[:, 2:5, 2:5] = 1
     mask[-1, 2:6, 2:5] = 1
-    told = r"pore faces solid across the periodic faces \(z: 3 of 80 voxels\).*mirror along z makes"
+    message = (
+        r"pore faces solid across the periodic faces \(z: 3 of 80 voxels\).*mirror along z makes"
+    )
     with pytest.warns(RuntimeWarning) as caught:
         permeability(mask, max_steps=2, device="cpu")
-    assert [bool(re.match(told, str(one.message))) for one in caught] == [True, False]
+    assert [bool(re.match(message, str(one.message))) for one in caught] == [True, False]
     assert {one.filename for one in caught} == {__file__}
     with pytest.warns(RuntimeWarning) as caught:
         permeability(mask, max_steps=2, mirror=True, device="cpu")
     assert "not converged" in str(caught[0].message)
     np.save(folder / "unlike.npy", mask)
     case = CASE.replace(SANDSTONE, 'path = "unlike.npy"\n')
-    assert re.match(told, description(make(HostDevice(), case=case))["faces"])
+    assert re.match(message, description(make(HostDevice(), case=case))["faces"])
     assert "faces" not in description(make(HostDevice(), "image.mirror=['z']", case=case))
     assert "faces" not in description(make(HostDevice(), "image.buffer=2", case=case))
 

@@ -8,10 +8,10 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import diagnostics
-from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, save, start, state, state_of
+from flows import diagnostics, save
+from lattice_flows import CASE, CHANNEL, SANDSTONE, SHAPE, advance, start, state, state_of
 from launched_runs import enter, run
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine.decomposition import whole
 from slipstream.engine.device import HostDevice
 from slipstream.files.run_folder import read_run_record
@@ -125,9 +125,7 @@ def test_voxels_without_a_size_have_no_permeability_in_metres(folder, capsys, si
 def test_output_of_an_earlier_run_is_replaced(folder):
     assert run("output.vtk=true", "time.end=2") == 0
     (folder / "out" / "mine.png").touch()
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["run", "case.toml", "--out", "out", "--overwrite"])
-    assert caught.value.code == 0
+    assert status_of("run", "case.toml", "--out", "out", "--overwrite") == 0
     assert not (folder / "out" / "flow.vti").exists()
     assert (folder / "out" / "mine.png").exists()
 
@@ -187,7 +185,7 @@ def test_channel_has_the_permeability_of_poiseuille(folder, capsys, drive, axis)
     settings = (drive, f"flow.axis={axis}", "time.end=4000", "convergence.interval=100")
     assert run(*settings, "convergence.tolerance=1e-6", case="channel.toml") == 0
     series = diagnostics(folder / "out")
-    # Eight layers of pore among ten: a parabola, of which voxels have the middle values.
+    # Eight layers of pore among ten: a parabola; voxels have its values at their middles.
     expected = 8 * (8**2 / 12 + 1 / 24) / 10
     assert series["permeability_lattice"][-1] == pytest.approx(expected, rel=3e-6)
     assert series["step"][-1] < 4000
@@ -214,7 +212,7 @@ def test_layers_of_pore_do_not_resist(folder):
         assert run(*settings, drive, out=str(number), case="gap.toml") == 0
         values.append(diagnostics(folder / str(number))["permeability_lattice"][-1])
     assert values[0] == pytest.approx(values[1], rel=2e-3)
-    # Entrances resist too, so it is somewhat less than that of an endless channel.
+    # Entrances resist too, so it is somewhat less than in an endless channel.
     assert 0.6 * 8**3 / 120 < values[0] < 8**3 / 120
 
 
@@ -260,14 +258,18 @@ def test_image_files_are_read_in_the_order_x_y_z(folder, suffix):
 @pytest.mark.slow
 def test_run_says_from_where_it_goes_on_and_how_to(folder, capsys):
     assert run("time.max_steps=4", out="first") == 0
-    told = capsys.readouterr().out
-    assert "not converged: continue with slipstream resume first --set time.max_steps=8\n" in told
-    assert re.search(r"distance from steady +unknown +not converged", told)
-    assert "continues" not in told
+    printed = capsys.readouterr().out
+    assert (
+        "not converged: continue with slipstream resume first --set time.max_steps=8\n" in printed
+    )
+    assert re.search(r"distance from steady +unknown +not converged", printed)
+    assert "continues" not in printed
     assert run("initial.restart=first", "output.checkpoint=false", out="second") == 0
-    told = capsys.readouterr().out
-    assert "\nresuming first from t = 4\n" in told
-    assert re.search(r"not converged, .* from steady.*: run again with --set time.end=\d+\n", told)
+    printed = capsys.readouterr().out
+    assert "\nresuming first from t = 4\n" in printed
+    assert re.search(
+        r"not converged, .* from steady.*: run again with --set time.end=\d+\n", printed
+    )
     assert run("convergence.tolerance=0", "time.end=2", out="third") == 0
     assert not re.search("not converged[:,]", capsys.readouterr().out)
 
@@ -373,9 +375,7 @@ def test_memory_is_known_before_it_is_allocated():
 
 @pytest.mark.slow
 def test_new_writes_a_case_of_the_family(folder, capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["new", "mine", "--solver", "lattice"])
-    assert caught.value.code == 0
+    assert status_of("new", "mine", "--solver", "lattice") == 0
     settings = ("image.shape=[16, 16, 16]", "image.radius=4", "time.end=2", "run.device=cpu")
     assert run(*settings, "output.pictures=false", case="mine.toml") == 0
     assert "aa, stream, raster, strips (not measured)" in " ".join(capsys.readouterr().out.split())

@@ -116,13 +116,13 @@ def test_velocity_and_density_are_those_of_the_dense_method(flow_of, device, sto
     for periodic in PERIODICITIES:
         flow = flow_of(IMAGE, periodic, SLOW, storage)
         flow.advance(6)
-        found, wanted = (
+        actual, wanted = (
             flow.fields(),
             velocity_and_density(expected(periodic, at_rest), IMAGE, SLOW),
         )
-        for field, other, most in zip(found, wanted, slacks, strict=True):
+        for field, other, most in zip(actual, wanted, slacks, strict=True):
             np.testing.assert_allclose(field, other, rtol=0, atol=most)
-        check_bits(found, storage.precision, periodic)
+        check_bits(actual, storage.precision, periodic)
 
 
 @pytest.mark.parametrize("storage", STORAGES, ids=NAMES)
@@ -224,17 +224,17 @@ def test_driving_otherwise_keeps_the_velocity_and_resting_forgets_it(flow_of):
 def test_policies_and_threads_give_the_same_bits(device, threads):
     if device.kind != "cpu":
         pytest.skip("threads of a CPU")
-    found = []
+    results = []
     for storage, policy in itertools.product((SOME[0], SOME[2], SOME[3]), ("serial", "overlap")):
         own = HostDevice(threads=threads, lanes=threads)
         flow = PoreFlow(subdomain_of(IMAGE, (True,) * 3), SLOW, storage, own, policy=policy)
         set_populations(flow, random_populations(IMAGE))
         flow.advance(6)
-        found.append(populations_of(flow))
-    for one in found:
-        np.testing.assert_array_equal(one, found[0])
+        results.append(populations_of(flow))
+    for one in results:
+        np.testing.assert_array_equal(one, results[0])
     wanted = expected((True,) * 3, random_populations)
-    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=1e-16)
+    np.testing.assert_allclose(results[0], wanted, rtol=0, atol=1e-16)
 
 
 # -- links ---------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_isolated_pores_and_axes_of_a_voxel_or_two(flow_of, device, image, perio
 
 
 class OlderProcessor(HostDevice):
-    """Compiles steps for processors with shorter vectors, of which they cannot store some lanes."""
+    """Compiles steps for processors with shorter vectors, which cannot store some lanes."""
 
     def kernel(self, header, name, **constants):
         if not header.startswith("collide_and_stream"):
@@ -314,7 +314,7 @@ class OlderProcessor(HostDevice):
 
 
 def processor_features():
-    """Return what the processor can do, by the system's names."""
+    """Return the abilities of the processor, by the system's names."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split() for line in lines if line.startswith("flags")), [])
 
@@ -473,7 +473,7 @@ def test_bytes_of_links(device, encoding, least, most):
     assert least <= links.bytes_per_site <= most
 
 
-# -- what is not accepted ------------------------------------------------------------------------
+# -- rejected arguments --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["propagation", "layout", "order", "encoding", "precision"])

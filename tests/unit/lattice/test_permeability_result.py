@@ -1,4 +1,4 @@
-"""What `permeability` tells besides its number: fields, tortuosity, forces, units, and its end."""
+"""Results of `permeability` besides its number: fields, tortuosity, forces, units, its end."""
 
 import gc
 import itertools
@@ -15,6 +15,7 @@ import pytest
 import xarray
 
 from lattice_oracle import random_pores
+from refusals import refused
 from slipstream.engine.errors import InputError
 from slipstream.lattice import (
     Permeability,
@@ -45,13 +46,12 @@ def sphere(size=8):
 
 
 def message(**arguments):
-    with pytest.raises(InputError) as caught:
+    with refused() as caught:
         permeability(**{"image": channel(), **PLAIN, **arguments})
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-# -- what is known of the flow -------------------------------------------------------------------
+# -- facts of the flow ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
@@ -235,7 +235,7 @@ def test_pressure_drop_does_what_a_force_does():
 
 @pytest.mark.slow
 def test_inertia_lowers_the_permeability_as_forchheimer_says():
-    """Symmetry leaves the square of the velocity, so a square of the force, of what is lost."""
+    """Symmetry leaves the square of the velocity, so a square of the force, of the loss."""
     settings = {"tolerance": 1e-9, "relaxation_time": 0.6, **PLAIN}
     stokes = permeability(sphere(), **settings)
     lost, reynolds = [], []
@@ -276,11 +276,11 @@ def test_physical_units_of_a_channel_are_those_of_its_parabola():
 @pytest.mark.slow
 def test_stokes_flow_is_scaled_whatever_drives_it_on_the_lattice():
     drives = ({}, {"force": 1e-7}, {"pressure_drop": 1e-3}, {"relaxation_time": 0.7})
-    found = [permeability(sphere(), tolerance=1e-8, **one, **SI, **PLAIN) for one in drives]
-    for result in found:
-        assert result.flow.velocity[2] == pytest.approx(found[0].flow.velocity[2], rel=1e-5)
+    actual = [permeability(sphere(), tolerance=1e-8, **one, **SI, **PLAIN) for one in drives]
+    for result in actual:
+        assert result.flow.velocity[2] == pytest.approx(actual[0].flow.velocity[2], rel=1e-5)
         assert math.isnan(result.reynolds)  # without a density
-    pressures = [one.fields["pressure"].data[sphere() != 0] for one in found[:2]]
+    pressures = [one.fields["pressure"].data[sphere() != 0] for one in actual[:2]]
     np.testing.assert_allclose(*pressures, atol=1e-6 * np.abs(pressures[0]).max())
     assert np.abs(pressures[0]).max() > 1e-5
 
@@ -288,18 +288,18 @@ def test_stokes_flow_is_scaled_whatever_drives_it_on_the_lattice():
 @pytest.mark.slow
 def test_inertia_in_physical_units_is_that_of_the_same_reynolds_number():
     fluid = {**SI, "viscosity": 1e-3, "pressure_gradient": 2e5, "density": 1000.0}
-    found = []
+    results = []
     for time in (0.6, 0.65):
         settings = {"relaxation_time": time, "tolerance": 1e-8, **PLAIN}
         result = permeability(sphere(), inertia=True, **fluid, **settings)
-        found.append(result)
+        results.append(result)
         # The velocity of the lattice, by lengths and times that make both viscosities agree.
         scale = 1e-6 / ((time - 0.5) / 3 * 1e-5)
         assert result.flow.velocity[2] == pytest.approx(scale * result.velocity, rel=1e-10)
     stokes = permeability(sphere(), 1e-5, tolerance=1e-8, **PLAIN)
-    assert found[0].k < 0.999 * stokes.k
+    assert results[0].k < 0.999 * stokes.k
     # What differs is by compressibility.
-    assert found[0].k == pytest.approx(found[1].k, rel=2e-3)
+    assert results[0].k == pytest.approx(results[1].k, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -353,10 +353,9 @@ def test_arguments_that_do_not_fit_are_refused_by_name(arguments, told):
     ],
 )
 def test_what_a_result_does_not_have_is_refused_by_name(ask, told):
-    with pytest.raises(InputError) as caught:
+    with refused() as caught:
         ask(permeability(channel(), **PLAIN))
     assert str(caught.value).startswith(told)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("storage", [Storage("two-lattice", encoding="wide"), {"order": "raster"}])
@@ -373,19 +372,19 @@ def test_storage_is_what_was_asked_for_and_makes_no_difference(storage):
 def test_a_callback_is_told_of_the_flow_and_stops_it():
     seen = []
 
-    def enough(told):
-        seen.append(told)
-        return np.bool_(told.step >= 30)
+    def enough(progress):
+        seen.append(progress)
+        return np.bool_(progress.step >= 30)
 
     result = permeability(sphere(), 2e-6, callback=enough, interval=10, tolerance=1e-12, **PLAIN)
-    assert [told.step for told in seen] == [10, 20, 30]
+    assert [progress.step for progress in seen] == [10, 20, 30]
     assert (result.steps, result.converged, result.flow.ended) == (30, False, "callback")
     assert seen[-1].permeability == pytest.approx(result.k, rel=1e-14)
     assert (seen[-1].axis, seen[-1].residual) == ("z", result.residual)
     assert seen[-1].mach == result.mach
     # It sees the last look, too, of what converges by itself.
     seen.clear()
-    result = permeability(channel(), callback=lambda told: seen.append(told), **PLAIN)
+    result = permeability(channel(), callback=lambda progress: seen.append(progress), **PLAIN)
     assert (result.steps, result.flow.ended) == (seen[-1].step, "converged")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refused
 from slipstream.engine.decomposition import Box, grid_boxes, whole
 from slipstream.engine.errors import InputError
 from slipstream.lattice import samples
@@ -249,9 +250,8 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "shape", "parameters", "message"), MISTAKES)
 def test_mistakes_are_told_in_one_line(name, shape, parameters, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         make_sample(name, shape, **parameters)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -169,12 +169,12 @@ def test_images_without_a_pore_are_refused_and_those_without_a_path_told(isolate
         decompose(Image(np.zeros((3, 4, 5), np.uint8)), (True,) * 3, [0], isolated=isolated)
     image = lonely_pore()
     for axes, named in (([0], "z"), ([1], "y"), ([0, 1], "z and y"), ([2, 1, 0], "y and z")):
-        found = decompose(Image(image), (True,) * 3, axes, isolated=isolated)
-        told = no_path_text(found.connectivity, axes)
+        actual = decompose(Image(image), (True,) * 3, axes, isolated=isolated)
+        told = no_path_text(actual.connectivity, axes)
         assert told.startswith(f"no path leads through the pores along {named}: nothing")
         # What would be left of nothing is nothing: then all is kept.
         kept = image.sum() - (isolated == "remove" and 2 in axes)
-        assert found.own[1:-1, 1:-1, 1:-1].sum() == kept
+        assert actual.own[1:-1, 1:-1, 1:-1].sum() == kept
     assert not no_path_text(decompose(Image(image), (True,) * 3, [2]).connectivity, [2])
 
 

@@ -1,9 +1,10 @@
-"""What `permeability` tells, from cases too: the tensor, and flow in SI units."""
+"""Results of `permeability`, from cases too: the tensor, and flow in SI units."""
 
 import numpy as np
 import pytest
 
-from lattice_flows import advance, make, save, start
+from flows import save
+from lattice_flows import advance, make, start
 from slipstream.api.porous_flow import PorousFlow
 from slipstream.case import parse_case
 from slipstream.engine.device import HostDevice
@@ -43,7 +44,7 @@ def device():
 
 @pytest.fixture(scope="module")
 def whole(device):
-    """A simulation that has come to its end."""
+    """A simulation that has reached its end."""
     return advance(start(device, case=CASE), 4000)
 
 
@@ -60,15 +61,15 @@ def test_cases_give_the_tensor_that_python_does(device, whole, drive):
     assert simulation.finished.startswith("converged")
     assert simulation.step == result.steps
     np.testing.assert_array_equal(simulation.tensor() * 4e-12, result.tensor)
-    found, rows = simulation.diagnostics(), result_texts(simulation, 1.0, 2)
+    actual, rows = simulation.diagnostics(), result_texts(simulation, 1.0, 2)
     for row, line in zip("xyz", result.tensor, strict=True):
         for column, expected in zip("xyz", line, strict=True):
-            assert found[f"permeability_{row}{column}"] == pytest.approx(expected, rel=1e-14)
+            assert actual[f"permeability_{row}{column}"] == pytest.approx(expected, rel=1e-14)
         assert rows[f"tensor, {row}"][1] == "mD"
     assert rows["permeability"][0] == f"{result.k_millidarcy:.5g} mD"
     assert rows["tortuosity"][0] == f"{result.flows['z'].tortuosity:.4g}"
     assert "not converged" not in rows["distance from steady"][1]
-    assert found.keys() <= simulation.labels().keys()
+    assert actual.keys() <= simulation.labels().keys()
 
 
 def test_each_axis_has_a_curve_of_its_own(device, whole):

@@ -1,11 +1,10 @@
-"""What README, docs, examples and cases show works: all is executed, made small."""
+"""README, docs, examples and cases work as shown: everything is executed, made small."""
 
 import importlib
 import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 from packaging.requirements import Requirement
 
 from bench import __main__ as bench
-from flows import PATIENCE, REPOSITORY, diagnostics, environment, slipstream
+from flows import REPOSITORY, diagnostics, environment, output_of, slipstream
 from page_code import (
     LANGUAGES,
     all_blocks,
@@ -27,10 +26,10 @@ from page_code import (
     noted_commands,
 )
 from quick_pictures import quick_pictures
+from refusals import status_of
 from slipstream import cli
 from slipstream.case import load_case
 from slipstream.engine.accepted import MODELS
-from slipstream.engine.processes import find_mpiexec
 from slipstream.lattice import make_sample
 
 DOCS = REPOSITORY / "docs"
@@ -42,7 +41,7 @@ DOCUMENTS = [REPOSITORY / "README.md", *PAGES]
 CASES = sorted((REPOSITORY / "cases").glob("*.toml"))
 # What makes a run of each family one of seconds.
 SMALL = {
-    # A kernel is compiled for each substage.
+    # One kernel is compiled per substage.
     "spectral": ("time.max_steps=2", "output.pictures=false", "time.integrator=rk2"),
     "advection": ("grid.points=20", "time.max_steps=2", "output.pictures=false"),
     "lattice": ("time.max_steps=20", "output.pictures=false"),
@@ -87,13 +86,13 @@ def with_toml():
 
 @pytest.fixture(scope="module")
 def noted(tmp_path_factory):
-    """What notes the commands of a page, once for all tests."""
+    """Function that notes the commands of a page, once for all tests."""
     return cache(lambda page: noted_commands(page, tmp_path_factory.mktemp("noted")))
 
 
 @pytest.fixture
 def commands(noted):
-    """What returns the arguments of each `slipstream` command of a page, as the shell has them."""
+    """Function that returns the arguments of a page's `slipstream` commands, as in the shell."""
     return lambda page: [words[1:] for words in noted(page) if words[0] == "slipstream"]
 
 
@@ -105,7 +104,7 @@ def drawn_quickly():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder as that of a checkout, with the image that the documents speak of."""
+    """A folder like a checkout, with the image that the documents speak of."""
     for name in ("cases", "examples"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
     rock = make_sample("sandstone", (24, 24, 24), porosity=0.5, radius=5)
@@ -138,9 +137,8 @@ def run(arguments):
         result = slipstream(*arguments, cwd=Path.cwd(), ranks=2)
         assert result.returncode == 0, result.stdout + result.stderr
         return
-    with pytest.raises(SystemExit) as exit:
-        cli.main(arguments)
-    assert not exit.value.code, arguments
+    status = status_of(*arguments)
+    assert not status, arguments
 
 
 def small_settings(case):
@@ -209,16 +207,8 @@ def test_python_blocks_run(document, folder):
         status, output = execute_forked(script, folder, variables)
         assert status == 0, output
         return
-    launcher = [find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
     warnings = "error" if document.name == "README.md" else "error::SyntaxWarning"
-    result = subprocess.run(
-        [*launcher, sys.executable, "-W", warnings, str(script)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    output_of("-W", warnings, script, ranks=ranks, cwd=None, OMP_NUM_THREADS="1")
 
 
 def test_commands_that_are_not_run_are_accepted():
@@ -242,9 +232,9 @@ def test_other_commands_have_what_they_name(noted):
     """Targets of make, extras and requirements that pip is given, programs that Python runs."""
     makefile = (REPOSITORY / "Makefile").read_text()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    for program, *words in (one for document in with_bash() for one in noted(document)):
+    for program, *words in (command for document in with_bash() for command in noted(document)):
         if program == "make":
-            assert all(re.search(rf"^{one}:", makefile, re.M) for one in words), words
+            assert all(re.search(rf"^{word}:", makefile, re.M) for word in words), words
         elif program == "python" and words[:2] == ["-m", "bench"]:
             check_accepted(bench.app, words[2:])
         elif program == "python":
@@ -252,12 +242,12 @@ def test_other_commands_have_what_they_name(noted):
             assert (REPOSITORY / words[0]).exists() or f"`{words[0]}`" in pages, words
         elif program == "pip":
             assert words[0] == "install"
-            for one in words[1:]:
-                extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", one)
+            for word in words[1:]:
+                extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", word)
                 if extras and extras[1]:
                     assert set(extras[1].split(",")) <= project["optional-dependencies"].keys()
-                elif not extras and not one.startswith("-"):
-                    Requirement(one)
+                elif not extras and not word.startswith("-"):
+                    Requirement(word)
 
 
 @pytest.mark.thorough
@@ -357,7 +347,7 @@ def test_every_page_is_in_the_contents_of_the_site():
 
 
 def test_what_architecture_points_to_exists():
-    """Every path of its last table, of which there are thirty rows or more, and of its text."""
+    """Every path of its last table, which has thirty rows or more, and of its text."""
     text = (REPOSITORY / "docs" / "architecture.md").read_text()
     rows = [line for line in text.partition("## I want to change")[2].splitlines() if "`" in line]
     paths = [path for row in rows for path in re.findall(r"`(src/[^`]+)`", row)]

@@ -2,15 +2,13 @@
 
 import re
 import runpy
-import subprocess
 import sys
 import warnings
 
 import matplotlib
 import pytest
 
-from flows import PATIENCE, REPOSITORY, environment
-from slipstream.engine.processes import find_mpiexec
+from flows import REPOSITORY, output_of
 
 # Size, written files, printed text.
 PROGRAMS = {
@@ -36,7 +34,7 @@ PROGRAMS = {
 }
 # They initialise MPI, which is not for the process that runs the tests.
 ON_RANKS = ("convolution", "poisson", "poisson_walls")
-# Models of one's own, which a case names; and what makes the image beside them.
+# Private models, which a case names; and what makes the image next to them.
 NOT_PROGRAMS = {"equations", "make_rock"}
 
 
@@ -80,14 +78,6 @@ def test_an_example_runs_without_a_warning(name, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", ON_RANKS)
 def test_an_example_runs_on_ranks_without_a_warning(name, ranks, tmp_path):
     path = REPOSITORY / "examples" / f"{name}.py"
-    launcher = [find_mpiexec(), "-n", str(ranks)] if ranks > 1 else []
-    result = subprocess.run(
-        [*launcher, sys.executable, "-W", "error", path, str(PROGRAMS[name][0])],
-        env={**environment(ranks), "OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert result.returncode == 0, result.stderr
-    check_result(name, tmp_path, result.stdout)
+    program = ("-W", "error", path, PROGRAMS[name][0])
+    printed = output_of(*program, ranks=ranks, cwd=tmp_path, OMP_NUM_THREADS="1")
+    check_result(name, tmp_path, printed)

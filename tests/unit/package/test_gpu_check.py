@@ -1,4 +1,4 @@
-"""What ``make gpu-check`` starts when, and what it ends with, on a machine without a GPU."""
+"""Programs that ``make gpu-check`` starts, when, and its end, on a machine without a GPU."""
 
 import collections
 import heapq
@@ -95,7 +95,7 @@ def test_machine_without_a_gpu_fails_the_check(monkeypatch, capsys):
 
 
 def run_through(parts, free, processes):
-    """Let parts take all of their seconds; return (begin, end, part, GPUs) of each."""
+    """Make parts take all of their seconds; return (begin, end, part, GPUs) of each."""
     schedule, ends, clock, result = Schedule(parts, free, processes), [], 0.0, []
     numbers = itertools.count()
     while schedule.waiting or ends:

@@ -15,7 +15,7 @@ from slipstream.runs.simulation_base import SIMULATIONS, Simulation
 
 ROOT = Path(slipstream.__file__).parent
 
-# From the bottom to the top; a room may import those below it, but none of its own line.
+# From the bottom to the top; a room may import those below it, but none of its line.
 ROOMS = (
     {"__init__"},
     {"engine"},
@@ -34,7 +34,7 @@ PARTS = (
     {"text", "stop_signals", "accepted", "array_types"},
     {"errors"},
     {"decomposition", "error_terms", "private_cache", "processes"},
-    {"own_communicator", "collective", "kernels"},  # the one is imported by the other when MPI is
+    {"own_communicator", "collective", "kernels"},  # collective loads the first with MPI
     {"device"},
     {"fields", "schedule", "tuner"},
     {"exchange"},  # its transports record nodes into step graphs
@@ -47,7 +47,7 @@ PART_LEVEL = {part: level for level, parts in enumerate(PARTS) for part in parts
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINE = [path for path in MODULES if "engine" in path.relative_to(ROOT).parts[:-1]]
 ENGINE.remove(ROOT / "engine" / "__init__.py")
-# What solvers and transforms may know of exchanges: plans, and that there are transports.
+# Names of exchanges that solvers and transforms may know: plans, and the base of transports.
 EXCHANGE = {
     "ArrayBox",
     "Block",
@@ -87,14 +87,14 @@ def room_of(path):
 
 def imports(path):
     """Return (module, name) of every import of this package, those inside functions too."""
-    found = []
+    results = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [(alias.name, None) for alias in node.names]
+            results += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            found += [(node.module, alias.name) for alias in node.names]
-    return [(module, name) for module, name in found if module.split(".")[0] == "slipstream"]
+            results += [(node.module, alias.name) for alias in node.names]
+    return [(module, name) for module, name in results if module.split(".")[0] == "slipstream"]
 
 
 def imported_rooms(path):
@@ -140,18 +140,18 @@ def test_imports_are_found():
 
 
 def upward(level, own, imported):
-    """Return what a module imports though it is not below its own room or part."""
+    """Return the imports of a module from rooms or parts that are not below its room or part."""
     return {other for other in imported - {own} if level[other] >= level[own]}
 
 
 @pytest.mark.slow
 def test_imports_point_downward():
-    found = {
+    actual = {
         path: upward(LEVEL, room_of(path), imported_rooms(path))
         for path in MODULES
         if path != ROOT / "__init__.py"
     }
-    assert not {str(path): rooms for path, rooms in found.items() if rooms}
+    assert not {str(path): rooms for path, rooms in actual.items() if rooms}
 
 
 @pytest.mark.slow
@@ -165,15 +165,15 @@ def test_imports_of_the_engine_point_downward():
 
 @pytest.mark.slow
 def test_the_engine_needs_numpy_and_optional_libraries_alone():
-    found = set()
+    actual = set()
     for path in ENGINE:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
+                actual |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                found.add(node.module.split(".")[0])
-    outside = found - set(sys.stdlib_module_names) - {"slipstream"}
-    # The last two draw a timeline and wrap a field, for those who ask.
+                actual.add(node.module.split(".")[0])
+    outside = actual - set(sys.stdlib_module_names) - {"slipstream"}
+    # The last two draw a timeline and wrap fields, on request.
     assert outside == {"numpy", "mpi4py", "cupy", "matplotlib", "xarray"}
 
 

@@ -12,7 +12,7 @@ from flows import PATIENCE, REPOSITORY, environment
 BEGIN = """
 import os, tempfile, conftest
 made = conftest.use_own_folder()
-assert conftest.use_own_folder() is None  # those that a run starts share it
+assert conftest.use_own_folder() is None  # processes that a run starts share it
 assert tempfile.gettempdir() == made
 os.rmdir(made)
 print(made)

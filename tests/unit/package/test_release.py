@@ -1,4 +1,4 @@
-"""What a release promises: licences of a default installation, and one version in all files."""
+"""Promises of a release: licences of a default installation, and one version in all files."""
 
 import json
 import re
@@ -17,32 +17,32 @@ from slipstream.engine.processes import REQUIREMENTS, how_to_install
 
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 PROJECT, BUILT_WITH = PYPROJECT["project"], PYPROJECT["build-system"]["requires"]
-# Runtime libraries of GCC that wheels carry: their exception allows any licence for what is linked.
+# Runtime libraries of GCC that wheels carry: their exception allows any licence for linked code.
 EXCEPTION = r"GPL-3\.0-or-later WITH GCC-exception-3\.1"
 
 
 def installed_with(requirements):
-    """Return the distributions that some requirements bring, and those that these bring."""
-    found, waiting = {}, [Requirement(one) for one in requirements]
+    """Return the distributions that some requirements bring, directly or through others."""
+    results, waiting = {}, [Requirement(one) for one in requirements]
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)
         extras = {"", *one.extras}
         if one.marker and not one.marker.evaluate({"extra": ""}):
             continue
-        if name in found:
+        if name in results:
             continue
-        found[name] = metadata.distribution(name)
-        for text in found[name].requires or []:
+        results[name] = metadata.distribution(name)
+        for text in results[name].requires or []:
             needed = Requirement(text)
             if not needed.marker or any(needed.marker.evaluate({"extra": e}) for e in extras):
                 needed.marker = None
                 waiting.append(needed)
-    return found
+    return results
 
 
 def licence_of(distribution):
-    """Return what the metadata of a distribution says about its licence, in one line."""
+    """Return the licence of a distribution from its metadata, in one line."""
     of = distribution.metadata
     classifiers = [one for one in of.get_all("Classifier") or [] if one.startswith("License ::")]
     # Some put the whole text there, whose first line names it.
@@ -86,11 +86,11 @@ def test_recipes_need_what_the_package_needs():
     conda = (REPOSITORY / "packaging/conda/meta.yaml").read_text()
     spack = (REPOSITORY / "packaging/spack/package.py").read_text()
     for text in [*PROJECT["dependencies"], *BUILT_WITH]:
-        one = Requirement(text)
+        requirement = Requirement(text)
         lowest = re.search(r">=([\d.]+)", text)[1]
-        name = {"matplotlib": "matplotlib-base"}.get(one.name, one.name)
+        name = {"matplotlib": "matplotlib-base"}.get(requirement.name, requirement.name)
         assert re.search(rf"- {name} >={re.escape(lowest)}\b", conda), text
-        version = re.search(rf'"py-{one.name}@([\d.]+):"', spack)
+        version = re.search(rf'"py-{requirement.name}@([\d.]+):"', spack)
         assert version and Version(version[1]) == Version(lowest), text
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves that ends at any moment: by a kill, or with the power of its device.
+"""Files left by a run that ends at any moment: by a kill, or with the power of its device.
 
 `kills.py` and `power_cuts.py` do the same to runs of all families, and continue with them.
 """
@@ -24,7 +24,7 @@ SETTINGS = (
 
 
 def run_with_looks(monkeypatch, folder, every, look):
-    """Do a run; every so many moments, `look` with the number and the last state promised."""
+    """Do a run; `look`, once per `every` moments, gets their number and the last state promised."""
     promised = [None]
     write = output_writer.write_checkpoint
 

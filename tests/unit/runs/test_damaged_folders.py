@@ -2,14 +2,13 @@
 
 import errno
 import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from flows import PATIENCE
-from slipstream import cli
+from flows import output_of
+from refusals import status_of
 from slipstream.api.opened_run import open_run
 from slipstream.case import parse_case
 from slipstream.engine.device import HostDevice
@@ -62,14 +61,14 @@ WAYS_IN = {
 def test_nothing_leads_out_of_a_folder(run, tmp_path, enter, name):
     outside = tmp_path / "outside"
     outside.write_text("of somebody else")
-    place = run / name
-    if place.exists():
-        place.rename(tmp_path / "moved")
-    place.symlink_to(outside)
+    path = run / name
+    if path.exists():
+        path.rename(tmp_path / "moved")
+    path.symlink_to(outside)
     with pytest.raises(InputError, match=f"{name} is a symbolic link; accepted"):
         enter(run)
-    place.unlink()
-    os.mkfifo(place)
+    path.unlink()
+    os.mkfifo(path)
     with pytest.raises(InputError, match=f"{name} is a FIFO; accepted"):
         enter(run)
     assert outside.read_text() == "of somebody else"
@@ -86,46 +85,32 @@ def test_what_belongs_to_others_is_not_written_to(run, monkeypatch):
         RunFolder(run)
 
 
-def test_output_that_has_changed_is_named_by_who_reads_it(run, capsys):
-    path = run / "diagnostics.csv"
-    path.write_text(path.read_text().replace("1", "2", 1))
-    said = f"{path}: it is not as it was written"
-    StoredRun(run)
-    assert said in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="it is not as it was written"):
-        open_run(run)
-    assert said in RunWatcher(run).look().warnings
+def replace_in(path, old, new):
+    path.write_text(path.read_text().replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"),
+    ("name", "damage", "fault"),
     [
-        ("run.json", "is missing"),
-        ("run.json", "has no segments"),
-        ("diagnostics.csv", "is missing"),
+        ("diagnostics.csv", lambda path: replace_in(path, "1", "2"), "it is not as it was written"),
+        ("diagnostics.csv", Path.unlink, "it is missing"),
+        ("run.json", Path.unlink, "it is missing"),
+        ("run.json", lambda path: path.write_text("{}"), "it has no segments"),
+        (
+            "case.toml",
+            lambda path: replace_in(path, "solver", "rolver"),
+            "no part of the run had this case",
+        ),
     ],
 )
-def test_a_file_that_is_missing_is_named_by_who_reads_its_folder(run, capsys, name, fault):
-    (run / name).unlink()
-    if fault != "is missing":
-        (run / name).write_text("{}")
-    said = f"{run / name}: it {fault}"
-    StoredRun(run)
-    assert said in capsys.readouterr().err
-    with pytest.warns(UserWarning, match=f"it {fault}"):
-        open_run(run)
-    assert said in RunWatcher(run).look().warnings
-
-
-def test_a_case_that_no_part_of_the_run_had_is_named_by_who_reads_it(run, capsys):
+def test_damage_is_named_by_who_reads_the_folder(run, capsys, name, damage, fault):
     StoredRun(run)
     assert not capsys.readouterr().err
-    path = run / "case.toml"
-    path.write_text(path.read_text().replace("solver", "rolver", 1))
-    said = f"{path}: no part of the run had this case"
+    damage(run / name)
+    said = f"{run / name}: {fault}"
     StoredRun(run)
     assert said in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="no part of the run had this case"):
+    with pytest.warns(UserWarning, match=fault):
         open_run(run)
     assert said in RunWatcher(run).look().warnings
 
@@ -200,9 +185,7 @@ def test_a_file_whose_name_is_too_long_is_refused(run, tmp_path, capsys):
         ["report", run, "--out", f"{name}.html"],
         ["plot", run, "--out", name + 9 * "x"],
     ):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(one) for one in command])
-        assert end.value.code == 2
+        assert status_of(*command) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert "File name too long" in said
@@ -217,11 +200,5 @@ def test_what_a_kill_left_of_a_state_goes_when_the_run_goes_on(run):
 
 @pytest.mark.thorough
 def test_some_kinds_of_damage_are_refused_or_said_or_harmless():
-    done = subprocess.run(
-        [sys.executable, "tests/support/damaged_folders.py", "--families", "advection"]
-        + ["--kinds", "5", "--commands", "resume", "open"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    options = ("--families", "advection", "--kinds", "5", "--commands", "resume", "open")
+    output_of("tests/support/damaged_folders.py", *options)

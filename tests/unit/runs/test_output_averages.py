@@ -122,10 +122,10 @@ def test_averages_are_those_of_snapshots(tmp_path):
     run(tmp_path, averages)
     snapshots = stored(tmp_path, "snapshots")
     assert len(snapshots.time) == 17
-    own = snapshots.isel(time=slice(1, None))
+    samples = snapshots.isel(time=slice(1, None))
     whole = stored(tmp_path, "whole").isel(time=0)
     for axis in "xyz":
-        values = own[f"velocity_{axis}"].values
+        values = samples[f"velocity_{axis}"].values
         np.testing.assert_allclose(whole[f"velocity_mean_{axis}"], values.mean(0), atol=1e-15)
         np.testing.assert_allclose(whole[f"velocity_fluctuation_{axis}"], values.std(0), atol=1e-14)
         batches = values.reshape(8, 2, *values.shape[1:]).mean(axis=1)
@@ -150,19 +150,19 @@ def test_averages_are_those_of_snapshots(tmp_path):
     assert said in read_run_record(tmp_path).segments[-1].warnings
 
     later = stored(tmp_path, "later")
-    expected = own.velocity_x.values[[9, 11, 13, 15]].mean(axis=0)
+    expected = samples.velocity_x.values[[9, 11, 13, 15]].mean(axis=0)
     np.testing.assert_allclose(later.velocity_mean_x[0], expected, atol=1e-15)
     assert later.attrs["since"] == 0.4
 
     profile = stored(tmp_path, "profile").isel(time=0)
     assert profile.velocity_mean_x.dims == ("z",)
-    values = own.velocity_x.values
+    values = samples.velocity_x.values
     mean = values.mean(axis=(0, 2, 3))
     np.testing.assert_allclose(profile.velocity_mean_x, mean, atol=1e-15)
     square = ((values - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3))
     np.testing.assert_allclose(profile.velocity_fluctuation_x, np.sqrt(square), atol=1e-14)
 
-    product = (own.velocity_x * own.velocity_y).values[:, ::2, ::2, ::2]
+    product = (samples.velocity_x * samples.velocity_y).values[:, ::2, ::2, ::2]
     np.testing.assert_allclose(stored(tmp_path, "uv").uv_mean[0], product.mean(0), atol=1e-15)
 
 

@@ -1,4 +1,4 @@
-"""What cases and programs may choose of output, and what happens where it cannot be had."""
+"""Choices of output in cases and programs, and what happens where output cannot be had."""
 
 import io
 import os
@@ -13,9 +13,10 @@ from rich.console import Console
 
 from fake_simulation import CASE
 from image_data import read_image_data
+from refusals import refused
 from slipstream import Turbulence
 from slipstream.case import parse_case
-from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.errors import RunError
 from slipstream.runs import make_simulation
 from slipstream.runs.chosen_outputs import ChosenOutputs
 from slipstream.runs.resuming import resume_run
@@ -50,9 +51,8 @@ def run(folder, tables, *overrides):
     ],
 )
 def test_a_case_that_makes_no_sense_is_refused(tables, key):
-    with pytest.raises(InputError, match=key) as caught:
+    with refused(key):
         parse_case(CASE + tables)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,8 @@ def test_what_cannot_be_had_is_refused_before_the_folder_is_touched(
     found = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "ffmpeg" else found(name))
     (tmp_path / "run").mkdir()
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         run(tmp_path / "run", tables)
-    assert "\n" not in str(caught.value)
     assert not [one for one in (tmp_path / "run").iterdir() if one.name != "run.lock"]
 
 
@@ -169,7 +168,7 @@ def test_a_movie_is_whole_after_each_frame_and_signs_have_colours(tmp_path):
     (frame,) = frames_of(tmp_path / "b.gif")
     nothing = plane_of(frame)[-2, -2]
     assert 100 < nothing.min() == nothing.max() < 250  # grey: nothing is known
-    # The bar has all colours, and axes and the time are beside it.
+    # The bar has all colours; axes and the time are next to it.
     bar = frame[34:-54, -112 + 12 + 8]
     np.testing.assert_allclose(bar[0], plane_of(frame)[2, -2], atol=8)
     np.testing.assert_allclose(bar[-1], plane_of(frame)[-2, 1], atol=8)

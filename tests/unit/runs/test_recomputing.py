@@ -8,6 +8,7 @@ from rich.console import Console
 
 import moments
 import slipstream
+from refusals import status_of
 from slipstream import Turbulence, cli
 from slipstream.case import parse_case
 from slipstream.engine.device import HostDevice
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
 QUIET = Console(quiet=True)
 ONE = {"comm": None, "device": "cpu"}
 ADAPTIVE = "adaptive"
-# A state of each step, or pair of steps, so that there is something to compare with.
+# A state of each step, or pair of steps, to have something to compare with.
 EVERY = {"spectral": 0.05, ADAPTIVE: 0.05, "advection": 0.05, "lattice": 2}
 
 
@@ -166,18 +167,22 @@ def test_changes_by_a_program_are_made_again_and_set_fields_are_not(tmp_path):
     case = {"points": 8, "initial": "taylor-green", "step": 0.05, "output": output}
     sim = Turbulence(viscosity=0.1, **case, **ONE)
 
-    def change(one):
-        one.viscosity = 0.05
+    def change(simulation):
+        simulation.viscosity = 0.05
 
-    def kick(one):
-        one.fields["velocity"][...] = 1.1 * np.array(one.fields["velocity"])
+    def kick(simulation):
+        simulation.fields["velocity"][...] = 1.1 * np.array(simulation.fields["velocity"])
 
     sim.every(call=change, times=[0.1])
     sim.every(call=kick, times=[0.3])
     early = {}
-    sim.every(call=lambda one: early.update(k=one.fields["velocity"].gather()), times=[0.25])
+    sim.every(
+        call=lambda simulation: early.update(k=simulation.fields["velocity"].gather()), times=[0.25]
+    )
     sim.every(  # while the run is under way, in a folder that it has locked
-        call=lambda one: early.update(then=slipstream.open(tmp_path / "run").at(0.15, **ONE)),
+        call=lambda simulation: early.update(
+            then=slipstream.open(tmp_path / "run").at(0.15, **ONE)
+        ),
         times=[0.2],
     )
     sim.run(until=0.5, output=tmp_path / "run")
@@ -214,14 +219,11 @@ def changed_digest(folder, row):
 def test_a_digest_that_deviates_is_found_where_it_is(runs, tmp_path, family, capsys):
     folder = without_states(runs(family), tmp_path / "run")
     before = files_of(folder)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["verify", str(folder), "--from", "0", "--device", "cpu"])
-    assert not end.value.code and "the same bits" in capsys.readouterr().out
+    status = status_of("verify", str(folder), "--from", "0", "--device", "cpu")
+    assert not status and "the same bits" in capsys.readouterr().out
     assert files_of(folder) == before
     low, high = changed_digest(folder, 5)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["verify", str(folder), "--from", "0", "--device", "cpu"])
-    assert end.value.code == 1
+    assert status_of("verify", str(folder), "--from", "0", "--device", "cpu") == 1
     (verdict,) = verify_run(folder, since=0.0, device="cpu")
     assert verdict.deviates == (low, high)
     time = slipstream.open(runs(family)).states[2].time
@@ -264,16 +266,13 @@ def test_a_time_without_a_snapshot_is_drawn(runs, tmp_path, capsys):
     folder = without_states(runs("spectral"), tmp_path / "run")
     before = files_of(folder)
     command = ["plot", str(folder), "--time", "0.23", "--out", str(tmp_path / "plots")]
-    with pytest.raises(SystemExit):
-        cli.main(command)
+    status_of(*command)
     said = capsys.readouterr().out
     assert "computes 5 steps from the initial state" in said and "picture:" in said
     with pytest.raises(SystemExit):
         cli.main([*command, "--nearest"])
     assert "no snapshot of that time; drawn is the nearest" in capsys.readouterr().out
     (folder / "steps.csv").unlink()
-    with pytest.raises(SystemExit) as end:
-        cli.main(command)
-    assert end.value.code == 2
+    assert status_of(*command) == 2
     assert "has no steps.csv" in (said := capsys.readouterr().err) and "--nearest draws" in said
     assert files_of(folder).items() <= before.items()

@@ -14,7 +14,8 @@ import xarray
 from rich.console import Console
 
 import moments
-from slipstream import cli
+from flows import diagnostics
+from refusals import status_of
 from slipstream.api.opened_run import open_run
 from slipstream.case import load_case, parse_case
 from slipstream.engine.device import HostDevice
@@ -31,7 +32,7 @@ from slipstream.spectral import memory_placement
 from slipstream.spectral.spectral_simulation import SpectralSimulation
 
 FAMILIES = list(moments.CASES)
-# Of 12 steps; a lattice does two at once.
+# Of 12 steps; a lattice does two at a time.
 UNIT = {"spectral": 1, "advection": 1, "lattice": 2}
 PLANE = 'plane = { axis = "z", position = 0 }'
 CHOSEN = {
@@ -96,44 +97,44 @@ def whole(tmp_path_factory):
 
 def contents(folder):
     """Return the contents of a run's folder: rows as text, stores as data."""
-    found = {}
+    results = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.suffix == ".csv":
-            found[name] = path.read_text()
+            results[name] = path.read_text()
         elif path.suffix == ".zarr" and "checkpoints" not in name:
-            found[name] = xarray.open_zarr(path).load()
+            results[name] = xarray.open_zarr(path).load()
         elif path.suffix == ".h5":
             with h5py.File(path) as file:
                 arrays = {array: values[...].tobytes() for array, values in file.items()}
-                found[name] = arrays, {key: str(value) for key, value in file.attrs.items()}
+                results[name] = arrays, {key: str(value) for key, value in file.attrs.items()}
         elif path.suffix in (".vti", ".pvd"):
-            found[name] = path.read_bytes()
+            results[name] = path.read_bytes()
     state = open_checkpoint(folder)
-    found["state"] = {name: state.read(name) for name in state.arrays}
-    return found
+    results["state"] = {name: state.read(name) for name in state.arrays}
+    return results
 
 
 def assert_same(folder, other, names=None):
-    mine, theirs = (one if isinstance(one, dict) else contents(one) for one in (folder, other))
-    assert mine.keys() == theirs.keys()
-    for name in mine if names is None else names:
-        if isinstance(mine[name], xarray.Dataset):
-            assert mine[name].equals(theirs[name]), name
+    actual, theirs = (one if isinstance(one, dict) else contents(one) for one in (folder, other))
+    assert actual.keys() == theirs.keys()
+    for name in actual if names is None else names:
+        if isinstance(actual[name], xarray.Dataset):
+            assert actual[name].equals(theirs[name]), name
         elif name == "state":
-            for array, values in mine[name].items():
+            for array, values in actual[name].items():
                 np.testing.assert_array_equal(values, theirs[name][array])
         elif name == "steps.csv":
             # Where a segment ends, there is a row more.
             ours, other = (
                 {row["step"]: row for row in csv.DictReader(io.StringIO(rows_of(one[name])))}
-                for one in (mine, theirs)
+                for one in (actual, theirs)
             )
             shared = ours.keys() & other.keys()
             assert {min(ours, key=int), max(ours, key=int)} <= shared
             assert {step: ours[step] for step in shared} == {step: other[step] for step in shared}
         else:
-            assert mine[name] == theirs[name], name
+            assert actual[name] == theirs[name], name
 
 
 def rows_of(text):
@@ -210,10 +211,7 @@ def test_times_of_output_are_those_of_the_whole_run(tmp_path):
     run("spectral", tmp_path, "time.max_steps=5", *PLAIN)
     settings = ("output.diagnostics_interval=0.2", "output.fields_interval=0.15")
     resume(tmp_path, *settings, "time.max_steps=100")
-    with (tmp_path / "diagnostics.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    steps = [int(row["step"]) for row in rows]
-    assert steps == [0, 1, 2, 3, 4, 5, 8, 12]
+    assert diagnostics(tmp_path)["step"].tolist() == [0, 1, 2, 3, 4, 5, 8, 12]
     times = xarray.open_zarr(tmp_path / "fields.zarr").time.values
     np.testing.assert_allclose(times, [0, 0.1, 0.2, 0.3, 0.45, 0.6])
 
@@ -243,9 +241,7 @@ def test_a_finer_grid_goes_on_beside_the_coarser_one(tmp_path):
     assert widths == [12, 16, 16] and list(stored.last_snapshots) == [4, 5, 6]
     # The digest at which the points change is of the coarser grid.
     assert [one.deviates for one in verify_run(tmp_path, device="cpu")] == [None] * 2
-    with (tmp_path / "diagnostics.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    assert [int(row["step"]) for row in rows] == list(range(13))
+    assert diagnostics(tmp_path)["step"].tolist() == list(range(13))
     # Another run in the folder replaces it all.
     run("advection", tmp_path, "time.max_steps=1")
     assert not (tmp_path / "fields~2.zarr").exists()
@@ -297,10 +293,9 @@ def test_a_field_is_added_and_dropped(tmp_path):
     fields = xarray.open_zarr(tmp_path / "fields.zarr")
     assert np.isnan(fields.buoyancy.values[0]).all()
     assert np.isfinite(fields.velocity_x.values).all()
-    with (tmp_path / "diagnostics.csv").open() as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    assert [int(row["step"]) for row in rows] == list(range(8))
-    assert [row["buoyancy_energy"] == "nan" for row in rows] == [True] * 5 + [False] + [True] * 2
+    rows = diagnostics(tmp_path)
+    assert rows["step"].tolist() == list(range(8))
+    assert np.isnan(rows["buoyancy_energy"]).tolist() == [True] * 5 + [False] + [True] * 2
 
 
 def recording():
@@ -309,7 +304,7 @@ def recording():
 
 @pytest.mark.thorough
 def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, monkeypatch):
-    """By a clock of which a step takes 19 of the 20 seconds that each job has."""
+    """By a clock on which a step takes 19 of the 20 seconds that each job has."""
     now, folder, jobs = [0.0], tmp_path / "run", 0
     monkeypatch.setattr("slipstream.engine.processes.time.monotonic", lambda: now[0])
     advance = Simulation.advance
@@ -336,13 +331,13 @@ def test_a_job_that_resubmits_itself_gives_the_bits_of_one_run(tmp_path, whole, 
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_a_kill_while_a_run_goes_on_loses_nothing(tmp_path, whole, monkeypatch):
-    """What others see of the files at a moment is what they see after a kill, and resume from."""
+    """Copies of the files at any moment are the files that a kill leaves, and resume."""
     folder, copies = tmp_path / "run", []
     run("advection", folder, "time.max_steps=7")
     lose_last_state(folder)
 
     def look():
-        # Closer in the beginning, where what is later than the state is left out.
+        # Closer in the beginning, where everything later than the state is omitted.
         if passed.count % (9 if passed.count < 40 else 80) == 0:
             copies.append(tmp_path / str(passed.count))
             shutil.copytree(folder, copies[-1])
@@ -446,15 +441,15 @@ def test_output_that_is_not_as_it_was_written_is_set_aside(tmp_path, whole, name
     for path, content in damaged.items():
         kept = str(path).replace(str(tmp_path / name), f"{tmp_path / name}.damaged")
         assert Path(kept).read_bytes() == content
-    mine, theirs = contents(tmp_path), contents(whole("advection"))
-    for one in [one for one in mine if ".damaged" in one]:
-        del mine[one]
-    assert_same(mine, theirs, theirs.keys() - {name, name.replace(".csv", ".zarr")})
+    actual, theirs = contents(tmp_path), contents(whole("advection"))
+    for one in [one for one in actual if ".damaged" in one]:
+        del actual[one]
+    assert_same(actual, theirs, theirs.keys() - {name, name.replace(".csv", ".zarr")})
     if name.endswith(".zarr"):
         # A new one begins with the state, which here is not when anything would be due.
-        times = [one for one in mine[name].time.values if one in theirs[name].time.values]
+        times = [one for one in actual[name].time.values if one in theirs[name].time.values]
         assert 0 < len(times) < theirs[name].time.size
-        both = [one[name].sel(time=times).drop_attrs() for one in (mine, theirs)]
+        both = [one[name].sel(time=times).drop_attrs() for one in (actual, theirs)]
         assert both[0].equals(both[1])
     # And it continues as ever.
     assert "damaged" not in said_by(tmp_path, "time.max_steps=100", "time.end=0.8")
@@ -525,9 +520,7 @@ def test_the_command_goes_on_or_begins(tmp_path, monkeypatch, capsys):
     (tmp_path / "case.toml").write_text(moments.CASES["advection"])
 
     def command(*arguments):
-        with pytest.raises(SystemExit) as exit_:
-            cli.main(list(arguments))
-        return exit_.value.code, capsys.readouterr()
+        return status_of(*arguments), capsys.readouterr()
 
     again = ("run", "case.toml", "--resume", "--device", "cpu", "--set", "time.max_steps=3")
     assert command(*again)[0] == 0

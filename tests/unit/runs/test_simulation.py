@@ -82,14 +82,14 @@ def test_flow_through_pores_from_python():
 
 @pytest.mark.parametrize("solver", CASES)
 def test_simulations_alternate_in_one_process_and_their_case_runs_again(solver):
-    one, other = started(solver), started(solver)
+    first, other = started(solver), started(solver)
     for _ in range(3):
-        advance(one, 1), advance(other, 2)
-    again = make_simulation(one.case, device="cpu")
+        advance(first, 1), advance(other, 2)
+    again = make_simulation(first.case, device="cpu")
     again.prepare()
-    assert states(advance(again, 3)) == states(one) != states(other)
-    assert states(advance(one, 3)) == states(other)
-    assert one.diagnostics() == other.diagnostics()
+    assert states(advance(again, 3)) == states(first) != states(other)
+    assert states(advance(first, 3)) == states(other)
+    assert first.diagnostics() == other.diagnostics()
 
 
 @pytest.mark.parametrize("solver", CASES)

@@ -43,16 +43,16 @@ def coverage(times, correlation_time, seeds=2000, offset=7.0):
 @pytest.mark.parametrize("length", [120, 400])
 def test_errors_are_as_large_as_they_are_said_to_be(spacing, length):
     times = np.arange(0, length, spacing)
-    once, twice, found = coverage(times, 1.0)
+    once, twice, actual = coverage(times, 1.0)
     assert 0.63 < once < 0.72
     assert 0.90 < twice < 0.97
     known = variance_of_mean(times, 1.0)
-    assert np.sqrt(np.mean(found.error**2)) == pytest.approx(np.sqrt(known), rel=0.15)
+    assert np.sqrt(np.mean(actual.error**2)) == pytest.approx(np.sqrt(known), rel=0.15)
     # As sums over lags have it.
     kept = np.exp(-spacing)
     expected = spacing * (0.5 + kept / (1 - kept))
-    assert np.median(found.correlation_time) == pytest.approx(expected, rel=0.2)
-    assert np.median(found.fluctuation) == pytest.approx(1, rel=0.1)
+    assert np.median(actual.correlation_time) == pytest.approx(expected, rel=0.2)
+    assert np.median(actual.fluctuation) == pytest.approx(1, rel=0.1)
 
 
 def twice_as_smooth(times, correlation_time, seeds, random):
@@ -68,7 +68,7 @@ def twice_as_smooth(times, correlation_time, seeds, random):
 @pytest.mark.parametrize("made", [process, twice_as_smooth])
 @pytest.mark.parametrize("length", [2, 5, 12, 20, 50])
 def test_short_records_have_wide_errors_or_a_warning(made, length):
-    """What docs/howto/averages.md says of the number of records within two errors."""
+    """The statement of docs/howto/averages.md on the number of records within two errors."""
     random = np.random.default_rng(7)
     times = np.linspace(0, length, 20 * max(length, 10))
     found = time_average(times, made(times, 1.0, 1000, random), since=0)
@@ -84,11 +84,11 @@ def test_errors_of_samples_at_unequal_distances():
     random = np.random.default_rng(5)
     for shape in (1, 4):  # of gaps from very small to many times their mean
         times = np.cumsum(random.gamma(shape, 0.3 / shape, 700))
-        once, twice, found = coverage(times, 1.0)
+        once, twice, actual = coverage(times, 1.0)
         assert 0.63 < once < 0.73
         assert 0.91 < twice < 0.97
         known = variance_of_mean(times, 1.0)
-        assert np.sqrt(np.mean(found.error**2)) == pytest.approx(np.sqrt(known), rel=0.1)
+        assert np.sqrt(np.mean(actual.error**2)) == pytest.approx(np.sqrt(known), rel=0.1)
 
 
 def test_samples_count_by_their_time():
@@ -109,14 +109,14 @@ def test_samples_count_by_their_time():
 def test_equal_spacing_is_the_mean_of_the_rows():
     random = np.random.default_rng(1)
     values = 1e9 + random.standard_normal((300, 3, 2))
-    found = time_average(np.arange(300) * 0.1, values, since=0)
-    np.testing.assert_allclose(found.mean, values.mean(axis=0), rtol=1e-15)
-    np.testing.assert_allclose(found.fluctuation, values.std(axis=0), rtol=1e-6)
-    assert found.error.shape == found.correlation_times.shape == (3, 2)
+    actual = time_average(np.arange(300) * 0.1, values, since=0)
+    np.testing.assert_allclose(actual.mean, values.mean(axis=0), rtol=1e-15)
+    np.testing.assert_allclose(actual.fluctuation, values.std(axis=0), rtol=1e-6)
+    assert actual.error.shape == actual.correlation_times.shape == (3, 2)
     # Each element is as it would be alone.
     alone = time_average(np.arange(300) * 0.1, values[:, 2, 1], since=0)
-    assert alone.mean == pytest.approx(found.mean[2, 1], rel=1e-15)
-    assert alone.error == pytest.approx(found.error[2, 1], rel=1e-12)
+    assert alone.mean == pytest.approx(actual.mean[2, 1], rel=1e-15)
+    assert alone.error == pytest.approx(actual.error[2, 1], rel=1e-12)
 
 
 @pytest.mark.slow
@@ -132,13 +132,13 @@ def test_a_short_record_is_warned_of_with_its_length():
     random = np.random.default_rng(2)
     times = np.arange(0, 4, 0.1)
     records = process(times, 1.0, 200, random).T
-    found = [time_average(times, one, since=0) for one in records]
-    warned = [one for one in found if one.warnings]
+    actual = [time_average(times, one, since=0) for one in records]
+    warned = [one for one in actual if one.warnings]
     assert len(warned) > 100
     number = f"{warned[0].correlation_times:.2g} correlation times"
     assert number in warned[0].warnings[0]
     assert all(
-        one.correlation_times >= FEWEST_CORRELATION_TIMES for one in found if not one.warnings
+        one.correlation_times >= FEWEST_CORRELATION_TIMES for one in actual if not one.warnings
     )
     long = process(np.arange(0, 200, 0.2), 1.0, 50, random).T
     assert not any(time_average(np.arange(0, 200, 0.2), one, since=0).warnings for one in long)
@@ -153,17 +153,17 @@ def test_the_spin_up_is_left_out_and_named():
     times = np.arange(0, 200, 0.2)
     starts = []
     for record in process(times, 1.0, 40, random).T:
-        found = time_average(times, 5 + record + 30 * np.exp(-times / 4))
-        assert found.is_spin_up_found
-        assert abs(found.mean - 5) < 5 * found.error
-        starts.append(found.since)
+        actual = time_average(times, 5 + record + 30 * np.exp(-times / 4))
+        assert actual.is_spin_up_found
+        assert abs(actual.mean - 5) < 5 * actual.error
+        starts.append(actual.since)
     assert 10 < np.median(starts) < 50
     # A number that is given is taken.
-    found = time_average(times, times * 0 + 1.0, since=50, until=100)
-    assert (found.since, found.until, found.is_spin_up_found) == (50, 100, False)
+    actual = time_average(times, times * 0 + 1.0, since=50, until=100)
+    assert (actual.since, actual.until, actual.is_spin_up_found) == (50, 100, False)
     # Without a spin-up little is lost.
-    found = [time_average(times, one) for one in process(times, 1.0, 40, random).T]
-    assert np.median([one.since for one in found]) < 20
+    actual = [time_average(times, one) for one in process(times, 1.0, 40, random).T]
+    assert np.median([one.since for one in actual]) < 20
     # What does not become steady is said.
     assert any("not steady" in one for one in time_average(times, times).warnings)
 

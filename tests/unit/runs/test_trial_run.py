@@ -1,4 +1,4 @@
-"""`slipstream run --check`: a run does what was announced, and nothing is written."""
+"""`slipstream run --check`: a run then does as announced, and nothing is written."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from rich.console import Console
 
 import lattice_flows
 from flows import make_case
-from slipstream import cli
+from refusals import status_of
 from slipstream.case import make_case as case_of
 from slipstream.case import parse_case
 from slipstream.engine.device import open_device
@@ -97,13 +97,13 @@ def test_what_is_announced_is_what_a_run_does(tmp_path, name):
 @pytest.mark.slow
 def test_output_that_would_be_large_is_made_but_not_written(tmp_path, monkeypatch):
     case = small("output.fields_interval=0.05")
-    found, _ = check(case, tmp_path / "one")
+    actual, _ = check(case, tmp_path / "one")
     monkeypatch.setattr(trial_run, "LARGE", 0)
     monkeypatch.setattr(trial_run, "_PROBE", 1 << 20)
     monkeypatch.setattr(trial_run, "OutputWriter", refuse_to_record)
     large, _ = check(case, tmp_path / "one")
     assert list(tmp_path.iterdir()) == []
-    assert large.steps == found.steps
+    assert large.steps == actual.steps
     # Velocity and vorticity, three times, and a state: bytes alone, without what zarr says of them.
     fields, state = 4 * 12**3 * 8 * 3, 3 * 7 * 7 * 4 * 16
     assert large.disk == pytest.approx(fields + state, rel=0.1)
@@ -165,11 +165,11 @@ def test_outputs_are_counted_as_they_are_written():
     trial = Trial(first_step=0.01, step_seconds=2.0, starting=1.0)
     trial.seconds = {"fields": 10.0}
     trial.bytes = {"fields": 1000.0, "checkpoint": 1e6}
-    found = cost_of(case, trial, PilotFindings())
-    assert found.steps == 10
-    assert found.wall == 1 + 20 + 50
+    actual = cost_of(case, trial, PilotFindings())
+    assert actual.steps == 10
+    assert actual.wall == 1 + 20 + 50
     # The last two states are kept.
-    assert found.disk == 5000 + 2e6
+    assert actual.disk == 5000 + 2e6
     stopped = cost_of(small("time.max_steps=4"), trial, PilotFindings())
     assert stopped.steps == 4
 
@@ -187,11 +187,11 @@ def test_steps_are_added_where_they_are_shortened_to_hit_output():
 @pytest.mark.slow
 @pytest.mark.parametrize(("wall", "said"), [("25s", "about 4 jobs"), ("1s", "before the run has")])
 def test_jobs_that_a_run_takes_are_counted(tmp_path, monkeypatch, wall, said):
-    found = cost_of(
+    actual = cost_of(
         small(), Trial(starting=5.0, first_step=0.01, step_seconds=8.0), PilotFindings()
     )
-    assert found.wall == 85
-    monkeypatch.setattr(trial_run, "cost_of", lambda *_arguments: found)
+    assert actual.wall == 85
+    monkeypatch.setattr(trial_run, "cost_of", lambda *_arguments: actual)
     _, text = check(small(f"time.wall='{wall}'"), tmp_path / "one")
     assert said in " ".join(text.split())
 
@@ -214,14 +214,14 @@ def test_resolution_is_judged_by_what_will_be_dissipated(tmp_path, settings, sou
     case = small("equation.viscosity=0.05", *settings)
     simulation = make_simulation(case, None, DEVICE)
     simulation.prepare()
-    found = pilot_run.pilot_findings(simulation, 0.01, 1.0, math.inf)
-    text = pilot_texts(found, case)["kmax_eta"]
+    actual = pilot_run.pilot_findings(simulation, 0.01, 1.0, math.inf)
+    text = pilot_texts(actual, case)["kmax_eta"]
     assert source in text
     if dissipation is not None:
         kmax = 3  # the largest wavenumber of 12 points that no product aliases into
         eta = (0.05**3 / dissipation) ** 0.25
         assert f"about {kmax * eta:.2g} at least" in text
-        assert any("kmax_eta will fall to" in one for one in found.warnings)
+        assert any("kmax_eta will fall to" in one for one in actual.warnings)
         enough = pilot_run.pilot_findings(simulation, 0.01, 0.1, math.inf)
         assert not enough.warnings
 
@@ -296,9 +296,7 @@ def test_coarse_images_keep_what_is_mostly_pore():
 
 
 def command(*arguments):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["run", *arguments])
-    return stopped.value.code
+    return status_of("run", *arguments)
 
 
 @pytest.mark.slow

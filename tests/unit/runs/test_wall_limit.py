@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 import moments
-from fake_simulation import CASE, FakeSimulation
+from fake_simulation import CASE, fake_simulation
 from slipstream.case import parse_case
 from slipstream.case.common_tables import seconds_of
 from slipstream.engine.errors import InputError, RunError
@@ -50,14 +50,8 @@ def test_what_is_no_duration_is_refused(given):
         parse_case(CASE, [f"time.wall={given}"])
 
 
-def simulation(*settings, **options):
-    fake = FakeSimulation(**options)
-    fake.case = parse_case(CASE, ("output.pictures=false", *settings))
-    return fake
-
-
 def test_a_run_ends_in_time_to_write(tmp_path, monkeypatch):
-    """By a clock of which each step takes 100 seconds, and each writing 10."""
+    """By a clock on which each step takes 100 seconds, and each writing 10."""
     now = [0.0]
     for module in (
         "engine.processes.time",
@@ -70,7 +64,7 @@ def test_a_run_ends_in_time_to_write(tmp_path, monkeypatch):
     def step(_):
         now[0] += 100
 
-    fake = simulation("time.wall='20m'", "output.checkpoint_interval=0.1", on_step=step)
+    fake = fake_simulation("time.wall='20m'", "output.checkpoint_interval=0.1", on_step=step)
     checkpoint = fake.checkpoint
 
     def slowly():
@@ -100,7 +94,7 @@ def test_a_run_ends_in_time_to_write(tmp_path, monkeypatch):
 def test_a_limit_that_setting_up_uses_up_is_an_error(tmp_path):
     """A job that resubmits itself would otherwise do so for ever."""
     with pytest.raises(RunError, match="over before the first step") as caught:
-        run_case(simulation("time.wall=10"), tmp_path, QUIET, options=RunOptions(elapsed=11))
+        run_case(fake_simulation("time.wall=10"), tmp_path, QUIET, options=RunOptions(elapsed=11))
     assert caught.value.exit_status == 1
 
 
@@ -114,14 +108,14 @@ def test_the_age_of_a_command_is_that_of_its_starter(monkeypatch):
 def test_the_log_goes_on_and_keeps_to_its_level(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("slipstream.runs.run_recorder.time.monotonic", lambda: now[0])
-    log, told = RunLog(tmp_path), []
+    log, messages = RunLog(tmp_path), []
     log.warning("early\nand long")
     log.begin("begins")
     log.debug("hidden")
     for second in range(20000):
         now[0] = float(second)
-        log.progress(lambda: told.append(now[0]) or "on its way")
-    intervals = [b - a for a, b in zip([0, *told], told, strict=False)]
+        log.progress(lambda: messages.append(now[0]) or "on its way")
+    intervals = [b - a for a, b in zip([0, *messages], messages, strict=False)]
     assert intervals[0] == 30
     assert intervals == sorted(intervals)
     assert intervals[-1] == 600

@@ -1,4 +1,4 @@
-"""What a thread writes while the run continues: all of it, in order, in so much memory."""
+"""Output that a thread writes during the run: all of it, in order, in limited memory."""
 
 import threading
 
@@ -46,7 +46,7 @@ def test_no_more_fields_wait_than_there_is_room_for():
 
     def take(fields):
         for number, _ in enumerate(fields):
-            # One is taken here, and one is made that there is no room for yet.
+            # One is being written, and one is made for which there is no room yet.
             waiting.append(len(made) - number)
 
     queue.write(take, fields())

@@ -72,12 +72,12 @@ def contents(folder):
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def copied(folder, place):
+def copied(folder, target):
     for name, content in contents(folder).items():
-        path = place / name.removeprefix(f"{folder}/")
+        path = target / name.removeprefix(f"{folder}/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return place
+    return target
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_pictures_of_a_folder_are_those_of_its_run(finished, tmp_path):
 
 @pytest.mark.slow
 def test_what_is_half_written_is_not_drawn(finished, tmp_path):
-    """A row that is cut short; a snapshot of which the group does not tell yet; no record."""
+    """A row that is cut short; a snapshot that the group does not list yet; no record."""
     folder = copied(finished, tmp_path / "run")
     with (folder / "diagnostics.csv").open("a") as file:
         file.write("11,1.1,0.1,0.3")

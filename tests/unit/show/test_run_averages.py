@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import slipstream as ss
-from slipstream.cli import main
+from refusals import status_of
 from slipstream.engine.errors import InputError
 from slipstream.engine.fields import Field
 from slipstream.files.run_folder import RunFolder
@@ -110,9 +110,7 @@ def test_names_say_what_there_is(folder, tmp_path):
 
 
 def call(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(one) for one in arguments])
-    return ended.value.code
+    return status_of(*arguments)
 
 
 def test_the_command_prints_and_writes(folder, tmp_path, capsys):

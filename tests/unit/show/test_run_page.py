@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fake_simulation import CASE, FakeSimulation
+from fake_simulation import fake_simulation
 from flows import PATIENCE
 from quick_pictures import quick_pictures
-from slipstream.case import parse_case
 from slipstream.engine.errors import InputError
 from slipstream.engine.processes import Interrupted
 from slipstream.files.run_folder import RunRecord, Segment
@@ -29,14 +28,8 @@ from slipstream.show.stored_run import StoredRun
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&$x$"
 
 
-def simulation(*settings, **options):
-    fake = FakeSimulation(**options)
-    fake.case = parse_case(CASE, ("output.pictures=false", *settings))
-    return fake
-
-
 def write_run(folder, *settings, **options):
-    run_case(simulation(*settings, **options), folder, Console(quiet=True))
+    run_case(fake_simulation(*settings, **options), folder, Console(quiet=True))
     return folder
 
 
@@ -128,7 +121,9 @@ def test_a_page_is_replaced_but_no_other_file(run, tmp_path, monkeypatch):
 
 
 def test_an_interrupted_run_says_how_to_resume_it(tmp_path):
-    fake = simulation(on_step=lambda one: one.step == 3 and os.kill(os.getpid(), signal.SIGTERM))
+    fake = fake_simulation(
+        on_step=lambda one: one.step == 3 and os.kill(os.getpid(), signal.SIGTERM)
+    )
     with pytest.raises(Interrupted):
         run_case(fake, tmp_path, Console(quiet=True))
     page = check_harmless((tmp_path / "report.html").read_text())

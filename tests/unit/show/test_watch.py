@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from flows import make_case
-from slipstream import cli
+from refusals import status_of
 from slipstream.engine import stop_signals
 from slipstream.engine.device import open_device
 from slipstream.engine.errors import InputError
@@ -34,7 +34,7 @@ def rows(first, last):
 
 
 def record(folder, began=100.0, **changed):
-    """Write a record whose segment began so many seconds ago."""
+    """Write a record whose segment began this number of seconds ago."""
     folder.mkdir(exist_ok=True)
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - began))
     segment = Segment(began=date, host="elsewhere", pid=1, to_step=0, end_time=10.0)
@@ -136,7 +136,7 @@ def test_sparklines_rise_where_values_do():
     assert "  " in sparkline(gap, gap, 20)
 
 
-# -- what is known of a run ------------------------------------------------------------------------
+# -- facts of a run --------------------------------------------------------------------------------
 
 
 def test_a_run_under_way_tells_how_far_and_how_fast_it_is(folder):
@@ -300,10 +300,9 @@ def test_a_run_is_watched_as_it_is(tmp_path):
 def test_wrong_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "case.toml").write_text("")
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["watch", *arguments])
+    status = status_of("watch", *arguments)
     err = capsys.readouterr().err
-    assert (stopped.value.code, err.count("\n")) == (2, 1)
+    assert (status, err.count("\n")) == (2, 1)
     assert said in err
 
 
@@ -313,6 +312,4 @@ def test_who_leaves_by_ctrl_c_has_not_failed(folder, monkeypatch, capsys, number
         raise stop_signals.StopRequest(number)
 
     monkeypatch.setattr(run_status, "watch", leave)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["watch", str(folder)])
-    assert stopped.value.code == status
+    assert status_of("watch", str(folder)) == status

@@ -193,7 +193,7 @@ def test_flow_between_walls_is_that_of_poiseuille(device):
 @pytest.mark.slow
 def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
     """Square array of a solid fraction of 0.2 in Stokes flow: force over viscosity and velocity."""
-    found = []
+    results = []
     for width in (2.0, 1.0):
         eta = (width / 24 / 2.648) ** 2
         sim = ss.Turbulence(
@@ -208,11 +208,11 @@ def test_cylinders_have_the_drag_of_sangani_and_acrivos(device):
             comm=None,
         )
         sim.step(round(0.08 / (0.5 * eta)))
-        found.append(sim.diagnostics["body_force_x"] / 0.01)
-    errors = np.array(found) / 51.53 - 1
+        results.append(sim.diagnostics["body_force_x"] / 0.01)
+    errors = np.array(results) / 51.53 - 1
     assert abs(errors[1]) < 0.08 and 2.5 < errors[0] / errors[1] < 4.5
     # What is left as the width goes to 0.
-    assert abs((4 * found[1] - found[0]) / 3 / 51.53 - 1) < 0.015
+    assert abs((4 * results[1] - results[0]) / 3 / 51.53 - 1) < 0.015
 
 
 def test_steps_longer_than_eta_are_warned_of(device):

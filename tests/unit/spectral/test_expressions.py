@@ -40,12 +40,12 @@ def test_an_expression_is_called_as_it_was_written(problem, text):
 
 def test_quantities_keep_their_parentheses(problem):
     a, v = (quantity_of(name, problem) for name in ("velocity_x", "velocity"))
-    one = "1 + velocity_x"
+    expression = "1 + velocity_x"
     for quantity, text in [
-        ((1 + a) * v, f"({one}) * velocity"),
-        (v / (1 + a), f"velocity / ({one})"),
+        ((1 + a) * v, f"({expression}) * velocity"),
+        (v / (1 + a), f"velocity / ({expression})"),
         (v / (a * a), "velocity / (velocity_x * velocity_x)"),
-        ((1 + a) ** 2, f"({one}) ** 2"),
+        ((1 + a) ** 2, f"({expression}) ** 2"),
     ]:
         assert quantity.text == text
 

@@ -7,6 +7,7 @@ import pytest
 
 from field_values import formulas
 from flows import start
+from refusals import refused
 from slipstream.case import make_case
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
@@ -81,9 +82,8 @@ def test_formula_is_evaluated_as_it_is_read(text):
     ],
 )
 def test_formula_can_do_nothing_but_compute(text):
-    with pytest.raises(InputError, match=r"^initial\.fields\.a: .*accepted: x, y, z") as caught:
+    with refused(r"^initial\.fields\.a: .*accepted: x, y, z"):
         formula(text, "initial.fields.a")
-    assert "\n" not in str(caught.value)
 
 
 BEYOND = {

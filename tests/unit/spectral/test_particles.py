@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from flows import save
 from slipstream.api.forecast.noted_steps import note_spectral
 from slipstream.case import make_case, parse_case
 from slipstream.case.spectral_tables import ParticleSet
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
-from slipstream.files.checkpoint import open_checkpoint, write_checkpoint
+from slipstream.files.checkpoint import open_checkpoint
 from slipstream.runs import make_simulation
 from slipstream.runs.output_writer import counts_until
 from slipstream.show import series_statistics as particle_statistics
@@ -21,11 +22,11 @@ BOX = np.full(3, 2 * np.pi)
 def prepared(device, particles, points=16, step=0.05, viscosity=0.0, initial="abc", **tables):
     """Return a simulation in its initial state; `particles` is a table or several."""
     several = particles if isinstance(particles, list) else [particles]
-    given = initial if isinstance(initial, dict) else {"flow": initial}
+    initial_table = initial if isinstance(initial, dict) else {"flow": initial}
     settings = {
         "grid": {"points": points},
         "equation": {"viscosity": viscosity},
-        "initial": given,
+        "initial": initial_table,
         "time": {"end": 10.0, "step": step},
         "particles": several,
     }
@@ -119,14 +120,14 @@ def test_interpolation_is_of_fourth_order(device, interpolation, precision, most
             numerics={"precision": precision},
         )
         x, y, _ = positions(simulation).T
-        found = simulation.particles.whole("tracers", "(velocity_z)", 0.0)
-        errors.append(np.abs(found - np.sin(3 * x) * np.cos(2 * y)).max())
+        actual = simulation.particles.whole("tracers", "(velocity_z)", 0.0)
+        errors.append(np.abs(actual - np.sin(3 * x) * np.cos(2 * y)).max())
         nodes = np.zeros((1000, 3))
         nodes[:, 0] = 2 * np.pi / points * np.arange(1000)
         simulation.place_particles("tracers", nodes)
-        found = simulation.particles.whole("tracers", "(velocity_z)", 0.0)
+        actual = simulation.particles.whole("tracers", "(velocity_z)", 0.0)
         accuracy = {"float64": 1e-11, "float32": 1e-4}[precision]
-        assert np.abs(found - np.sin(3 * nodes[:, 0])).max() < accuracy
+        assert np.abs(actual - np.sin(3 * nodes[:, 0])).max() < accuracy
     assert errors[1] < most and 12 < errors[0] / errors[1] < 22
 
 
@@ -174,12 +175,12 @@ def test_a_step_moves_particles_by_the_velocity_it_begins_with(
 def test_gradients_at_particles_are_those_of_the_flow(device):
     simulation = prepared(device, {"number": 200}, points=32)
     x, y, z = positions(simulation).T
-    found = simulation.particles.whole("tracers", "(grad(velocity))", 0.0)
+    actual = simulation.particles.whole("tracers", "(grad(velocity))", 0.0)
     # d_i u_j or d_j u_i: the only entries of each kind.
-    ones = sorted([found[:, 0, 2], found[:, 2, 0]], key=lambda one: np.abs(one + np.sin(x)).max())
+    ones = sorted([actual[:, 0, 2], actual[:, 2, 0]], key=lambda one: np.abs(one + np.sin(x)).max())
     assert np.abs(ones[0] + np.sin(x)).max() < 1e-3
     assert np.abs(ones[1] - np.cos(z)).max() < 1e-3
-    assert np.abs(np.trace(found, axis1=1, axis2=2)).max() < 1e-11
+    assert np.abs(np.trace(actual, axis1=1, axis2=2)).max() < 1e-11
 
 
 def test_acceleration_along_paths_is_that_of_the_equations(device):
@@ -252,22 +253,22 @@ def test_heavy_particles_begin_with_the_flow_that_is_set(device):
 @pytest.mark.parametrize("response_time", [None, 0.02, 0.3, 50.0])
 def test_a_step_is_exact_for_a_velocity_that_is_linear_in_time(response_time):
     """Steps of different sizes: integrals by the midpoint rule in very many parts."""
-    before, step, slope, last, own = 0.03, 0.05, 1.7, 0.4, -0.2
+    before, step, slope, last, speed = 0.03, 0.05, 1.7, 0.4, -0.2
     n, earlier = last, last - slope * before
     a, b, c, d, e, f = step_numbers(step, before, response_time)
     times = (np.arange(100000) + 0.5) * step / 100000
     driving = n + slope * times
     if response_time is None:
-        moved = a * own + b * n + c * earlier
+        moved = a * speed + b * n + c * earlier
         assert moved == pytest.approx(driving.mean() * step, rel=1e-12)
         return
     kernel = np.exp((times - step) / response_time)
-    velocity = own * np.exp(-step / response_time)
+    velocity = speed * np.exp(-step / response_time)
     velocity += (driving * kernel).sum() / response_time * step / 100000
-    way = own * response_time * -np.expm1(-step / response_time)
+    way = speed * response_time * -np.expm1(-step / response_time)
     way += (driving * -np.expm1((times - step) / response_time)).sum() * step / 100000
-    assert d * own + e * n + f * earlier == pytest.approx(velocity, rel=1e-7)
-    assert a * own + b * n + c * earlier == pytest.approx(way, rel=1e-7)
+    assert d * speed + e * n + f * earlier == pytest.approx(velocity, rel=1e-7)
+    assert a * speed + b * n + c * earlier == pytest.approx(way, rel=1e-7)
 
 
 def test_schedules_give_the_same_bits(device):
@@ -275,12 +276,12 @@ def test_schedules_give_the_same_bits(device):
         {"number": 300},
         {"name": "h", "number": 7, "kind": "inertial", "response_time": 0.2},
     ]
-    found = [
+    actual = [
         advanced(prepared(device, sets, run={"schedule": schedule}), 2.0, 0.05)
         for schedule in ("serial", "overlap")
     ]
     for name in ("tracers", "h"):
-        one, other = (positions(simulation, name) for simulation in found)
+        one, other = (positions(simulation, name) for simulation in actual)
         assert (one == other).all()
 
 
@@ -395,22 +396,15 @@ def test_particles_go_on_where_the_grid_becomes_finer(device, tmp_path):
     ]
     coarse = advanced(prepared(device, sets), 0.2, 0.05)
     case = coarse.case
-    write_checkpoint(
-        tmp_path / "state",
-        coarse.checkpoint(),
-        None,
-        step=coarse.step,
-        time=coarse.time,
-        case=case.to_toml(),
-    )
+    save(coarse, tmp_path / "state")
     fine = make_simulation(parse_case(case.to_toml(), ["grid.points=32"]), None, device)
     fine.resumed = open_checkpoint(tmp_path / "state", None)
     fine.prepare()
-    for own, other in zip(fine.particles.sets, coarse.particles.sets, strict=True):
-        states = [np.array(device.to_host(one.state[:, : one.count])) for one in (own, other)]
-        order = [np.argsort(device.to_host(one.identity[: one.count])) for one in (own, other)]
+    for resumed, other in zip(fine.particles.sets, coarse.particles.sets, strict=True):
+        states = [np.array(device.to_host(one.state[:, : one.count])) for one in (resumed, other)]
+        order = [np.argsort(device.to_host(one.identity[: one.count])) for one in (resumed, other)]
         assert (states[0][:, order[0]] == states[1][:, order[1]]).all()
-        assert own.last_step == other.last_step
+        assert resumed.last_step == other.last_step
     for simulation in (coarse, fine):
         advanced(simulation, 0.2, 0.05)
     for name in ("tracers", "heavy"):

@@ -13,20 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_transfer import meet
 from flows import PATIENCE
 from slipstream.engine.device import BlockLaunch, HostDevice, RowLaunch, address_of
 
 DEVICE = HostDevice(threads=2)
-
-
-def meet(mine, other):
-    """Return an operation that ends only after the other one has begun."""
-
-    def operation(stream):
-        mine.set()
-        assert other.wait(PATIENCE)
-
-    return operation
 
 
 def fail(stream):

@@ -41,7 +41,7 @@ class Context:
 
 
 class Queue(Context):
-    """A stream or an event, at the end of which everything always is."""
+    """A stream or an event, which is always complete."""
 
     numbers = itertools.count(1)
 

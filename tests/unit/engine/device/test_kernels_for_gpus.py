@@ -117,7 +117,7 @@ class NotingGpu(NotingDevice):
 
 
 def used_kernels(real, shape):
-    """Return what transforms, all time steps, their diagnostics and the benchmark ask for."""
+    """Return the kernels of transforms, all time steps, their diagnostics and the benchmark."""
     devices = [NotingDevice(tiled) for tiled in (True, False)]
     for device, factor in itertools.product(devices, (True, False)):
         DistributedFFT(shape, real, device=device).forward(np.zeros(shape, real))
@@ -217,7 +217,7 @@ def record_step(device, geometry, real, transport=None, **options):
 
 
 def library_kernels(real):
-    """Return what a GPU asks for where a library transforms: moves of rows, and products alone."""
+    """Return the kernels of a GPU where a library transforms: moves of rows, products alone."""
     device = NotingGpu(tiled=False)
     LineTransform(device, "z", 17, np.result_type(real, np.complex64))
     record_step(device, SlabGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True)), real)
@@ -225,7 +225,7 @@ def library_kernels(real):
 
 
 def pencil_kernels(real):
-    """Return what a rank of a process grid asks for, by tiled kernels and by a library."""
+    """Return the kernels of a rank of a process grid, by tiled kernels and by a library."""
     devices = [NotingGpu(tiled) for tiled in (True, False)]
     for device in devices:
         geometry = PencilGeometry((4, 6, 8), truncate((4, 6, 8), "2/3", True), 0, (1, 2))
@@ -235,7 +235,7 @@ def pencil_kernels(real):
 
 
 def wall_kernels(real):
-    """Return what steps between walls ask for."""
+    """Return the kernels of steps between walls."""
     device = NotingGpu(tiled=True)
     geometry = SlabGeometry((4, 6, 8), kept_modes((8, 6, 4), "2/3", "z"))
     record_step(device, geometry, real, mirror=mirror_of(MODELS[0], 2, ()))
@@ -243,7 +243,7 @@ def wall_kernels(real):
 
 
 def wire_kernels():
-    """Return what narrow wires ask for, which carry double precision only."""
+    """Return the kernels of narrow wires, which carry double precision only."""
     device = NotingDevice(tiled=False)
     for wire in WIRES:
         NarrowWire(SimpleNamespace(name="mpi"), device, None, wire)
@@ -251,7 +251,7 @@ def wire_kernels():
 
 
 def advection_kernels(real):
-    """Return what advection asks for: on a CPU, on a GPU, and on both."""
+    """Return the kernels of advection: on a CPU, on a GPU, and on both."""
     devices = {"cpu": NotingDevice(tiled=False), "gpu": NotingDevice(tiled=True)}
     for strategy in ("single", "gpu", "hybrid-overlap"):
         Advection((8, 9, 10), strategy=strategy, dtype=real, devices=devices).digest_sum()
@@ -259,7 +259,7 @@ def advection_kernels(real):
 
 
 def storages(real):
-    """Return a storage of each layout, of which some are of each propagation and encoding."""
+    """Return a storage of each layout; together they have all propagations and encodings."""
     shorter = {"float64": "mixed", "float32": "float16"}[real]
     for number, layout in enumerate(LAYOUTS):
         propagation = ("aa", "two-lattice")[number % 2]
@@ -270,7 +270,7 @@ def storages(real):
 
 
 def lattice_kernels(real):
-    """Return what flow through pores asks for, also where it is divided."""
+    """Return the kernels of flow through pores, also where it is divided."""
     device = NotingGpu(tiled=True)
     subdomain = subdomain_of(np.ones((2, 3, 4), np.uint8), (True, True, True))
     for number, storage in enumerate(storages(real)):
@@ -297,7 +297,7 @@ def lattice_kernels(real):
 
 
 def swap_kernels(device, dtype):
-    """Ask for what swaps numbers with a rank; how they travel there needs no kernel."""
+    """Request the kernels that swap numbers between ranks; their transport needs no kernel."""
     transport = SimpleNamespace(
         empty=np.empty,
         pack_buffer=np.empty,
@@ -310,7 +310,7 @@ def swap_kernels(device, dtype):
 
 
 def kernels_without_constants():
-    """Return what images are made of and searched by, for which nothing is to be chosen."""
+    """Return the kernels that make and search images, which have no choices."""
     folder = Path(kernels.__file__).parent
     return {
         (header, name, ())
@@ -324,7 +324,7 @@ def kernel_names(path):
 
 
 def signal_kernels():
-    """Return what exchanges through shared memory ask for."""
+    """Return the kernels of exchanges through shared memory."""
     return {
         ("exchange_flags.hpp", name, ()) for name in ("raise_flags", "await_flags", "test_flags")
     }

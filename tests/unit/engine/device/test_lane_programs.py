@@ -255,7 +255,7 @@ def test_steps_of_little_work_stay_in_the_calling_thread(policy, slow):
         order.clear()
         step.run()
         assert order == [0, 1, 2]
-    # Of several lanes, the calling thread runs that of the first node.
+    # Of several lanes, the calling thread runs the lane of the first node.
     mine = [thread is threading.current_thread() for thread in threads]
     assert mine == [True, not slow, not slow]
     fails.append(True)

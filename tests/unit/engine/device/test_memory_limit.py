@@ -1,4 +1,4 @@
-"""The limit of CuPy's memory pool, which arrays, shared memory and what is free keep to."""
+"""The limit of CuPy's memory pool, kept by arrays, shared memory and free blocks."""
 
 import gc
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ class Refused(MemoryError):
 
 
 class Pool:
-    """CuPy's pool as far as it counts: what is freed stays in it, and counts, until it is asked."""
+    """CuPy's pool as far as it counts: freed memory stays in it, and counts, until it is asked."""
 
     def __init__(self, limit):
         self.limit, self.used, self.kept = limit, 0, 0
@@ -58,15 +58,15 @@ def opened(gpus, monkeypatch):  # noqa: F811
     """Return a function that opens a GPU of `TOTAL` bytes whose pool has a limit."""
 
     def open_limited(limit, allocator=None):
-        pool, taken = Pool(limit), {}
+        pool, used = Pool(limit), {}
 
         def allocate(size):
             if size > TOTAL:
                 failure = cuda.runtime.CUDARuntimeError()
                 failure.status = 2  # out of memory
                 raise failure
-            taken[len(taken) + 1] = size
-            return len(taken)
+            used[len(used) + 1] = size
+            return len(used)
 
         def choose(allocator):
             cuda.chosen = allocator
@@ -77,9 +77,9 @@ def opened(gpus, monkeypatch):  # noqa: F811
         cuda.get_allocator = lambda: cuda.chosen
         cuda.set_allocator = choose
         cuda.memory = SimpleNamespace(OutOfMemoryError=Refused)
-        cuda.runtime.malloc, cuda.runtime.free = allocate, taken.pop
+        cuda.runtime.malloc, cuda.runtime.free = allocate, used.pop
         cuda.runtime.memGetInfo = lambda: (
-            TOTAL - ELSEWHERE - pool.total_bytes() - sum(taken.values()),
+            TOTAL - ELSEWHERE - pool.total_bytes() - sum(used.values()),
             TOTAL,
         )
         return open_device("cuda"), pool, cuda

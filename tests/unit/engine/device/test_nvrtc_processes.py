@@ -29,15 +29,15 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def started(monkeypatch):
     """The processes that are started."""
-    found = []
+    results = []
     begin = nvrtc_processes.subprocess.Popen
 
     def popen(*arguments, **options):
-        found.append(begin(*arguments, **options))
-        return found[-1]
+        results.append(begin(*arguments, **options))
+        return results[-1]
 
     monkeypatch.setattr(nvrtc_processes.subprocess, "Popen", popen)
-    return found
+    return results
 
 
 def binaries(texts, processes=2):
@@ -48,13 +48,13 @@ def binaries(texts, processes=2):
 @pytest.mark.slow
 def test_processes_compile_what_one_would_and_end_when_idle(cache, started, monkeypatch):
     monkeypatch.setattr(nvrtc_processes, "_PATIENCE", 0.2)
-    found = binaries(TEXTS)
+    actual = binaries(TEXTS)
     assert 1 <= len(started) <= 2
-    assert found == [compile_program(nvrtc.library(), text, ALL) for text in TEXTS]
+    assert actual == [compile_program(nvrtc.library(), text, ALL) for text in TEXTS]
     for process in started:
         process.wait(PATIENCE)  # as there is no work
     count = len(started)
-    assert binaries(TEXTS) == found  # from the cache
+    assert binaries(TEXTS) == actual  # from the cache
     assert len(started) == count
     assert len(list(cache.glob("*.cubin"))) == len(TEXTS)
     assert not list(cache.glob("*.lock"))

@@ -13,10 +13,10 @@ from slipstream.engine import kernels
 from slipstream.engine.device import HostDevice, host_compiler, vector_fft
 
 DEVICE = HostDevice(threads=1)
-# Products of small primes, with programs of their own and without; primes that are radices; and
+# Products of small primes, with separate programs and without; primes that are radices; and
 # lengths that are convolutions.
 LENGTHS = (*range(1, 18), 31, 32, 48, 61, 64, 100, 192, 240, 67, 134, 211)
-# Those with programs of their own in one precision, but one in both: precision changes their lanes,
+# Those with separate programs in one precision, but one in both: precision changes their lanes,
 # not their radices.
 CASES = [
     (n, real)

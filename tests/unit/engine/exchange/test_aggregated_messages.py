@@ -14,7 +14,7 @@ from slipstream.engine.exchange.mpi_transport import STAGES, Carriers, Legs, cou
 
 @st.composite
 def exchanges(draw):
-    """Return the node of each rank, and how many elements each sends to each."""
+    """Return the node of every rank, and how many elements it sends to every other."""
     nodes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=8))
     nodes = [list(dict.fromkeys(nodes)).index(node) for node in nodes]
     row = st.lists(st.integers(0, 3), min_size=len(nodes), max_size=len(nodes))

@@ -9,7 +9,7 @@ from slipstream.engine.exchange import copy_boxes
 
 POISON = 777
 REALS = st.sampled_from(["float32", "float64"])
-# Rows shorter and longer than what is moved along the last axis.
+# Rows shorter and longer than the unit of moves along the last axis.
 LENGTHS = st.sampled_from([0, 1, 2, 3, 5, 7, 8, 9, 17])
 
 

@@ -49,7 +49,7 @@ def test_who_sends_is_heard_in_the_same_step(nodes):
 
 @given(NODES)
 def test_ranks_of_a_node_send_to_different_nodes_as_far_as_there_are(nodes):
-    steps, others, largest = steps_of(nodes), max(nodes), max(map(nodes.count, nodes))
+    steps, other_nodes, largest = steps_of(nodes), max(nodes), max(map(nodes.count, nodes))
     for step in zip(*steps, strict=True):
         for end, ranks in ((0, nodes.count), (1, lambda node: largest)):
             pairs = Counter(
@@ -58,7 +58,7 @@ def test_ranks_of_a_node_send_to_different_nodes_as_far_as_there_are(nodes):
                 if ends[end] is not None and nodes[ends[end]] != nodes[rank]
             )
             for (node, _), together in pairs.items():
-                assert together <= -(-ranks(node) // others)
+                assert together <= -(-ranks(node) // other_nodes)
 
 
 def test_order_by_hand():

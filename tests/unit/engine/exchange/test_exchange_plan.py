@@ -146,18 +146,20 @@ def test_counts_of_16384_cubed_are_exact(ranks, truncation):
     planes, columns = slabs(mixed, 0, ranks), slabs(mixed, 1, ranks)
     for rank in {0, 1, ranks // 2, ranks - 1}:
         geometry = SlabGeometry((n, n, n), modes, rank, ranks)
-        plan, mine = geometry.plan, planes[rank].shape[0]
-        assert plan.send_size == geometry.planes_size == mine * ky * kx
+        plan, local_planes = geometry.plan, planes[rank].shape[0]
+        assert plan.send_size == geometry.planes_size == local_planes * ky * kx
         assert plan.receive_size == n * columns[rank].shape[1] * kx
-        counts = [mine * box.shape[1] * kx for box in columns]
+        counts = [local_planes * box.shape[1] * kx for box in columns]
         assert [block.count for block in plan.sends] == counts
         assert [b.offset for b in plan.sends] == [sum(counts[:r]) for r in range(ranks)]
-        assert plan.off_rank_elements() == plan.send_size - mine * columns[rank].shape[1] * kx
+        assert (
+            plan.off_rank_elements() == plan.send_size - local_planes * columns[rank].shape[1] * kx
+        )
         last = plan.receives[-1]
         assert last.offset + last.count == plan.receive_size
         # The last row of the last plane ends where the packed array ends.
         offset, pitch = (int(table[-1]) for table in geometry.plane_rows())
-        assert offset + (mine - 1) * pitch + kx == plan.send_size
+        assert offset + (local_planes - 1) * pitch + kx == plan.send_size
         offset, pitch = (
             int(table[-1])
             for table in geometry.mode_rows(geometry.columns_shape[1] * geometry.row, geometry.row)

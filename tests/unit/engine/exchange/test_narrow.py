@@ -126,7 +126,7 @@ def numbers(shape, seed):
 def exchanged(wire, device, plans, pairs, arriving, policy="serial", own=True, runs=1):
     """Exchange over a loopback, all plans in one graph; return the wire and what it was made of.
 
-    Lanes of their own make the sources before, and overwrite sources and targets afterwards: who
+    Separate lanes make the sources before, and overwrite sources and targets afterwards: who
     does not wait for the other shows in the targets of the pairs.
     """
     inner = Loopback(device, arriving)
@@ -183,7 +183,7 @@ LARGE = {"shape": (6, 60, 60), "ranks": 3, "rank": 1, "fields": 2, "own": True, 
 def test_others_get_rounded_data_and_this_rank_its_own_bits(
     wire, device, policy, shape, ranks, rank, parts, kept, fields, own, seed
 ):
-    """For every piece of a plan, and only those elements that the pieces at hand name."""
+    """For every piece of a plan, and only the elements that the present pieces name."""
     plan = ExchangePlan.redistribution(
         slabs(shape, 0, ranks), slabs(shape, 1, ranks), min(rank, ranks - 1)
     )
@@ -225,7 +225,7 @@ def test_others_get_rounded_data_and_this_rank_its_own_bits(
 
 
 def through(values, wire):
-    """Return what rank 0 of 2 would send of these numbers, and their error sums."""
+    """Return the elements that rank 0 of 2 would send of these numbers, and their error sums."""
     # All of the data go to the other rank, from which nothing comes.
     boxes = slabs((2, len(values)), 0, 2)
     plan = ExchangePlan.redistribution([boxes[0], boxes[1]], [boxes[1], boxes[0]], 0)

@@ -154,12 +154,12 @@ def test_runs_of_blocks_are_all_blocks(ranks):
             for rank, (start, size) in enumerate(modes.packed_blocks(3))
             if size and rank != apart
         ]
-        found = [
+        actual = [
             (start + 3 * size * n, size)
             for start, size, count in modes.packed_runs(3, apart)
             for n in range(count)
         ]
-        assert found == blocks
+        assert actual == blocks
         assert len(modes.packed_runs(3, apart)) <= 3
 
 
@@ -174,26 +174,26 @@ def test_transports_note_what_leaves_a_rank(name):
     """Four ranks on two nodes send each other blocks of one, two, three and four numbers."""
     from slipstream.engine.exchange import ExchangePlan
 
-    place, device = RankPlace(1, 4, 2), NotingDevice("cuda")
+    rank_place, device = RankPlace(1, 4, 2), NotingDevice("cuda")
     blocks, offset = [], 0
     for peer in range(4):
         blocks.append(Block(peer, Box((offset,), (offset + peer + 1,)), offset, peer + 1))
         offset += peer + 1
     plan = ExchangePlan(1, tuple(blocks), tuple(blocks), offset, offset)
-    transport = noting_transport(name, place, device)
+    transport = noting_transport(name, rank_place, device)
     pair = transport.empty((offset,), "float64"), transport.empty((offset,), "float64")
     exchange = transport.prepare(plan, [pair])
     graph = StepGraph(device)
     exchange.record_open(graph, "test")
     exchange.record_close(graph, "test")
-    found = traffic_of(graph.nodes, place)
-    near = found.in_node_bytes, found.in_node_messages
-    far = found.off_node_bytes, found.off_node_messages
+    actual = traffic_of(graph.nodes, rank_place)
+    near = actual.in_node_bytes, actual.in_node_messages
+    far = actual.off_node_bytes, actual.off_node_messages
     if name == "mpi-hierarchical":
         # The second rank of a node carries nothing, as there is one other node.
-        assert far == (0, 0) and found.relayed_bytes == near[0] - 8
+        assert far == (0, 0) and actual.relayed_bytes == near[0] - 8
     else:
         assert near == (8, 1) and far == (8 * (3 + 4), 2)
     crossing = 8 * (1 + 3 + 4) if name.startswith("mpi") else 0
-    assert (found.bus_in_bytes, found.bus_out_bytes) == (crossing, crossing)
-    assert found.is_from_host == name.startswith("mpi")
+    assert (actual.bus_in_bytes, actual.bus_out_bytes) == (crossing, crossing)
+    assert actual.is_from_host == name.startswith("mpi")

@@ -143,7 +143,7 @@ def sampled_plans(before, after):
 
 
 def assert_both_ends_agree(plans):
-    """What rank a sends to rank b is what b expects of a: the same points, one after another."""
+    """Rank a sends to rank b exactly the points that b expects of a, in the same order."""
     for rank, plan in plans.items():
         for blocks, size in ((plan.sends, plan.send_size), (plan.receives, plan.receive_size)):
             assert [b.offset for b in blocks] == [
@@ -190,6 +190,6 @@ def test_pencils_of_16384_cubed_on_64_by_64_ranks_have_exact_counts():
             assert len(plan.sends) == len(plan.receives) == 64
             assert plan.send_size == math.prod(first.after[rank].shape)
             assert plan.receive_size == math.prod(second.before[rank].shape)
-    # Of all lengths only that of kx, 8193, cannot be divided by 64.
+    # Of all lengths only the length of kx, 8193, cannot be divided by 64.
     widths = sorted({box.shape[3] for box in route[1].before})
     assert widths == [128, 129]

@@ -261,7 +261,7 @@ def test_fused_product_equals_numpy(n, real):
 
 @pytest.mark.parametrize(("n", "outputs", "real"), [(32, 5, "float64"), (36, 14, "float32")])
 def test_fused_product_stores_points_in_their_order(n, outputs, real, tmp_path):
-    """Products all at once, and in groups; rows of all pairs, and of one that has no second."""
+    """Products all together, and in groups; rows of all pairs, and of one that has no second."""
     header, rows = tmp_path / "product.hpp", 7
     assigned = "".join(f"out[{i}] = in[{i % 3}];" for i in range(outputs))
     header.write_text(
@@ -286,11 +286,11 @@ def test_fused_product_stores_points_in_their_order(n, outputs, real, tmp_path):
 def test_fused_product_gives_planes_of_odd_numbers_of_rows_the_same_bits_wherever_they_are():
     physical = Physical(24, "float64", odd_rows=3)
     source, _ = physical.check(4 * physical.odd_rows, 9)
-    whole, one = (np.empty((5, rows, 9), complex) for rows in (12, 3))
+    whole, part = (np.empty((5, rows, 9), complex) for rows in (12, 3))
     physical.launch(source, whole, 12, 9)
     for plane in range(0, 12, 3):
-        physical.launch(np.ascontiguousarray(source[:, plane : plane + 3]), one, 3, 9)
-        assert one.tobytes() == np.ascontiguousarray(whole[:, plane : plane + 3]).tobytes()
+        physical.launch(np.ascontiguousarray(source[:, plane : plane + 3]), part, 3, 9)
+        assert part.tobytes() == np.ascontiguousarray(whole[:, plane : plane + 3]).tobytes()
 
 
 @settings(max_examples=40)

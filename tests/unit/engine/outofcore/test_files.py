@@ -21,7 +21,7 @@ DEVICE = HostDevice(threads=2)
 
 @pytest.fixture
 def all_in_files(monkeypatch):
-    """Let small arrays be in files too, and stripes be short."""
+    """Put small arrays in files too, with short stripes."""
     monkeypatch.setattr(file_arrays, "_SMALL", 1)
     monkeypatch.setattr(file_arrays, "_STRIPE", 4 * 4096)
 

@@ -50,12 +50,12 @@ def test_a_step_allocates_what_the_table_says(tmp_path, monkeypatch, row, reside
     g = simulation.problem.geometry
     nz, ky, width = g.stored_shape
     expected = 16 * width * ky * (fields * nz + int(columns) * g.shape[0])
-    taken = meter.total()["disk" if residency == "disk" else "host"]
+    used_bytes = meter.total()["disk" if residency == "disk" else "host"]
     if residency == "host":  # tiles are in the same memory, with tables that are estimated
-        taken -= simulation.flow.passes.device_bytes
-        assert expected - 4 * SMALL <= taken <= expected + SMALL
+        used_bytes -= simulation.flow.passes.device_bytes
+        assert expected - 4 * SMALL <= used_bytes <= expected + SMALL
         return
     if residency == "device":  # and a batch of planes
-        assert expected <= taken <= expected + (8 << 20)
+        assert expected <= used_bytes <= expected + (8 << 20)
         return
-    assert abs(taken - expected) <= SMALL
+    assert abs(used_bytes - expected) <= SMALL

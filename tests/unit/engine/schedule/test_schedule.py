@@ -12,91 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer
+from fake_transfer import DEVICES, ON_ALL_DEVICES, WITH_EVERY_POLICY, FakeTransfer, compute
 from flows import PATIENCE
+from random_steps import OPERATIONS, TRANSFERS, build, in_order, initial
 from slipstream.engine.device import HostDevice
 from slipstream.engine.device.cpu_device import HostEvent, HostStream
 from slipstream.engine.errors import RunError
 from slipstream.engine.schedule import POLICIES, StepGraph, commit
 
-SLOTS, LENGTH = 6, 8
-
-
 DEVICE = DEVICES[1]
-
-
-def mix(number, reads, writes, pause):
-    """Return an operation whose result depends on all it reads and on what it overwrites."""
-
-    def operation(stream):
-        time.sleep(pause)  # lets the other lanes run ahead, if they do not wait
-        total = sum((np.sin(a.sum()) for a in reads), start=float(number))
-        for i, target in enumerate(writes):
-            target *= 0.5
-            target += np.cos(total + i)
-
-    return operation
-
-
-SLICES = st.sampled_from([slice(None), slice(0, 4), slice(4, 8), slice(0, 8, 2), slice(1, 8, 2)])
-VIEWS = st.tuples(st.integers(0, SLOTS - 1), SLICES)
-OPERATIONS = st.fixed_dictionaries(
-    {
-        "reads": st.lists(VIEWS, max_size=3),
-        "writes": st.lists(VIEWS, min_size=1, max_size=2, unique_by=lambda view: view[0]),
-        "lane": st.sampled_from(["compute", "compute 1", "compute 2", "copy out"]),
-        "pause": st.sampled_from([0, 0, 1e-4]),
-    }
-)
-TRANSFERS = st.fixed_dictionaries(
-    {
-        "slots": st.permutations(range(SLOTS)),
-        "where": SLICES,
-        "polls": st.integers(0, 6),
-        "ordered": st.booleans(),
-    }
-)
-
-
-def build(device, recipes, memory, log):
-    """Record the recipes on memory[slot, element]."""
-    graph = StepGraph(device)
-    for number, recipe in enumerate(recipes):
-        if "slots" in recipe:
-            source, target = (memory[slot, recipe["where"]] for slot in recipe["slots"][:2])
-            pairs = [(source, target)]
-            transfer = FakeTransfer(pairs, recipe["polls"], recipe["ordered"], log, number)
-            graph.add_transfer(transfer, reads=[source], writes=[target], label=str(number))
-            continue
-        reads, writes = ([memory[view] for view in recipe[key]] for key in ("reads", "writes"))
-        operation = mix(number, reads, writes, recipe["pause"])
-        graph.add(
-            operation,
-            reads=[*reads, *writes],
-            writes=writes,
-            label=str(number),
-            category="compute",
-            lane=recipe["lane"],
-        )
-    return graph
-
-
-def initial():
-    return np.random.default_rng(0).standard_normal((SLOTS, LENGTH))
-
-
-def in_order(recipes, runs, memory=None):
-    """Return the memory after plain loops over the recipes: no graph, no policy."""
-    memory = initial() if memory is None else memory
-    for _ in range(runs):
-        for number, recipe in enumerate(recipes):
-            if "slots" in recipe:
-                source, target = (memory[slot, recipe["where"]] for slot in recipe["slots"][:2])
-                target[...] = source
-            else:
-                reads, writes = ([memory[v] for v in recipe[key]] for key in ("reads", "writes"))
-                mix(number, reads, writes, 0)(None)
-    return memory
 
 
 @pytest.mark.slow
@@ -104,7 +28,7 @@ def in_order(recipes, runs, memory=None):
 @given(st.lists(st.one_of(OPERATIONS, TRANSFERS), max_size=14), st.booleans())
 def test_overlap_is_bitwise_serial(recipes, profile):
     """Also the second run, which must not begin before the first has ended."""
-    expected = in_order(recipes, 2)
+    expected = in_order(recipes, 2, initial())
     for device, policy in itertools.product(DEVICES, POLICIES):
         memory, log = initial(), []
         step = commit(build(device, recipes, memory, log), policy)
@@ -309,12 +233,7 @@ def test_synchronize_gives_up_on_work_that_the_device_orders(monkeypatch):
 def test_synchronize_raises_what_failed_on_the_device():
     device = CapturingDevice()
     graph, stream = StepGraph(device), device.stream()
-    graph.add(
-        lambda stream: np.array(["no luck"], float),
-        writes=[np.zeros(4)],
-        label="work",
-        category="compute",
-    )
+    compute(graph, lambda stream: np.array(["no luck"], float), "work", writes=[np.zeros(4)])
     step = commit(graph, "overlap")
     step.run(stream=stream)
     with pytest.raises(RunError, match="node 'work' \\(compute\\) failed: .*no luck"):

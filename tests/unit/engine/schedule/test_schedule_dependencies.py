@@ -39,7 +39,7 @@ def test_a_node_may_access_more_unless_later_ones_come_before_that():
     assert graph.extend(2, [b], [])
     assert list(graph.nodes[2].dependencies) == [1]
     assert not graph.extend(1, [c], []) and not graph.extend(0, [], [b])
-    # What is refused is not remembered, and what is not is.
+    # A refused call is not remembered, and an accepted one is.
     graph.add(None, reads=[], writes=[b], label="", category="io")
     assert list(graph.nodes[3].dependencies) == [1, 2]
 
@@ -63,14 +63,14 @@ def test_interleaved_views_are_independent():
 
 def test_views_of_equal_strides_overlap_where_they_share_a_byte():
     """All pairs of some: within rows and beyond their ends, whole elements and halves of them."""
-    memory, found = np.zeros(64, np.int8), []
+    memory, results = np.zeros(64, np.int8), []
     for start, size, rows, columns in itertools.product(range(9), (1, 2), (1, 2, 3), (1, 2, 4, 5)):
         elements = memory[start : start + 2].view(f"i{size}" if size == 2 else np.int8)[:1]
         view = np.lib.stride_tricks.as_strided(elements, (rows, columns), (8, 2))
         places = start + 8 * np.arange(rows)[:, None] + 2 * np.arange(columns)
         bytes_of = {int(place) + byte for place in places.flat for byte in range(size)}
-        found.append((ByteRegion(elements.ctypes.data, view), bytes_of))
-    for (one, own), (other, others) in itertools.combinations(found, 2):
+        results.append((ByteRegion(elements.ctypes.data, view), bytes_of))
+    for (one, own), (other, others) in itertools.combinations(results, 2):
         assert one.overlaps(other) == other.overlaps(one) == (not own.isdisjoint(others))
 
 
@@ -149,7 +149,7 @@ def test_what_conflicts_is_ordered_and_nothing_else_waits(accesses):
 
 def test_arrays_of_a_gpu_are_compared_by_their_addresses():
     class Foreign:
-        """What CuPy shows of an array of complex128; its memory cannot be read here."""
+        """Interface that CuPy shows of a complex128 array; its memory cannot be read here."""
 
         def __init__(self, address, shape, strides, contiguous):
             self.data, self.flags = SimpleNamespace(ptr=address), SimpleNamespace()
@@ -189,8 +189,8 @@ def test_urgency_order_respects_dependencies_and_puts_feeders_first(data, count)
     nodes = random_graph(data, count).nodes
     order = [node.index for node in urgency_order(nodes)]
     assert sorted(order) == list(range(count))
-    place = {index: i for i, index in enumerate(order)}
-    assert all(place[j] < place[node.index] for node in nodes for j in node.dependencies)
+    position = {index: i for i, index in enumerate(order)}
+    assert all(position[j] < position[node.index] for node in nodes for j in node.dependencies)
     transfers = [node.index for node in nodes if node.transfer]
     assert [index for index in order if index in transfers] == transfers
     # Whatever stands before a transfer feeds it, or one before it.
@@ -201,7 +201,7 @@ def test_urgency_order_respects_dependencies_and_puts_feeders_first(data, count)
             feeder = stack.pop()
             feeds.add(feeder)
             stack += nodes[feeder].dependencies
-        assert set(order[: place[index] + 1]) <= feeds
+        assert set(order[: position[index] + 1]) <= feeds
 
 
 def test_unknown_category_is_an_error_that_names_those_accepted():

@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_transfer import WITH_EVERY_POLICY, FakeTransfer
+from fake_transfer import WITH_EVERY_POLICY, FakeTransfer, compute, meet
 from flows import PATIENCE
+from random_steps import OPERATIONS, TRANSFERS, build, in_order, initial
 from slipstream.engine.device import HostDevice, RowLaunch
 from slipstream.engine.errors import RunError
 from slipstream.engine.schedule import POLICIES, StepGraph, commit
 from slipstream.engine.schedule.committed_steps import CapturedStep
 from slipstream.engine.schedule.overlap_executor import Patience
-
-SLOTS, LENGTH = 5, 8
 
 
 class AsGpu(HostDevice):
@@ -52,80 +51,14 @@ FIRST, SECOND = HostDevice(threads=1), HostDevice(threads=3)
 DEVICES = [FIRST, SECOND]
 
 
-def mix(number, reads, writes, pause):
-    """Return an operation whose result depends on all it reads and on what it overwrites."""
-
-    def operation(stream):
-        time.sleep(pause)  # lets the other device run ahead, if it does not wait
-        total = sum((np.sin(a.sum()) for a in reads), start=float(number))
-        for i, target in enumerate(writes):
-            target *= 0.5
-            target += np.cos(total + i)
-
-    return operation
-
-
-SLICES = st.sampled_from([slice(None), slice(0, 4), slice(4, 8), slice(0, 8, 2), slice(1, 8, 2)])
-VIEWS = st.tuples(st.integers(0, SLOTS - 1), SLICES)
-OPERATIONS = st.fixed_dictionaries(
-    {
-        "device": st.integers(0, 1),
-        "reads": st.lists(VIEWS, max_size=2),
-        "writes": st.lists(VIEWS, min_size=1, max_size=2, unique_by=lambda view: view[0]),
-        # The same names on both devices.
-        "lane": st.sampled_from(["compute", "compute 1", "copy out"]),
-        "pause": st.sampled_from([0, 1e-4, 1e-3]),
-    }
+ON_DEVICES = OPERATIONS.flatmap(
+    lambda recipe: st.sampled_from(DEVICES).map(lambda device: {**recipe, "device": device})
 )
-TRANSFERS = st.fixed_dictionaries(
-    {"slots": st.permutations(range(SLOTS)), "where": SLICES, "polls": st.integers(0, 6)}
-)
-
-
-def build(home, recipes, memory):
-    """Record the recipes on memory[slot, element]."""
-    graph = StepGraph(home)
-    for number, recipe in enumerate(recipes):
-        if "slots" in recipe:
-            source, target = (memory[slot, recipe["where"]] for slot in recipe["slots"][:2])
-            transfer = FakeTransfer([(source, target)], recipe["polls"])
-            graph.add_transfer(transfer, reads=[source], writes=[target], label=str(number))
-            continue
-        reads, writes = ([memory[view] for view in recipe[key]] for key in ("reads", "writes"))
-        operation = mix(number, reads, writes, recipe["pause"])
-        device = DEVICES[recipe["device"]]
-        graph.add(
-            operation,
-            reads=[*reads, *writes],
-            writes=writes,
-            label=str(number),
-            category="compute",
-            lane=recipe["lane"],
-            device=device,
-        )
-    return graph
-
-
-def initial():
-    return np.random.default_rng(0).standard_normal((SLOTS, LENGTH))
-
-
-def in_order(recipes, runs, memory):
-    """Return the memory after plain loops over the recipes: no graph, no policy, no device."""
-    for _ in range(runs):
-        for number, recipe in enumerate(recipes):
-            if "slots" in recipe:
-                source, target = (memory[slot, recipe["where"]] for slot in recipe["slots"][:2])
-                target[...] = source
-            else:
-                reads, writes = ([memory[v] for v in recipe[key]] for key in ("reads", "writes"))
-                mix(number, reads, writes, 0)(None)
-    return memory
 
 
 @pytest.mark.slow
 @settings(max_examples=100)
-@given(st.lists(st.one_of(OPERATIONS, OPERATIONS, TRANSFERS), max_size=10), st.booleans())
+@given(st.lists(st.one_of(ON_DEVICES, ON_DEVICES, TRANSFERS), max_size=10), st.booleans())
 def test_steps_on_two_devices_give_the_bits_of_a_plain_loop(recipes, profile):
     expected = in_order(recipes, 2, initial())
     for home, policy in itertools.product(DEVICES, POLICIES):
@@ -137,17 +70,7 @@ def test_steps_on_two_devices_give_the_bits_of_a_plain_loop(recipes, profile):
         assert len(step.timeline.entries) == len(recipes) * profile
 
 
-def meet(mine, other):
-    """Return an operation that ends only after the other one has begun."""
-
-    def operation(stream):
-        mine.set()
-        assert other.wait(PATIENCE)
-
-    return operation
-
-
-# A device with a single thread has no worker beside the thread that schedules.
+# A device with a single thread has no worker in addition to the thread that schedules.
 WORKING = HostDevice(threads=2, lanes=1), SECOND
 
 
@@ -156,16 +79,14 @@ WORKING = HostDevice(threads=2, lanes=1), SECOND
 def test_devices_run_side_by_side_even_in_lanes_of_one_name(policy, home):
     graph, events = StepGraph(home), [threading.Event(), threading.Event()]
     for device, mine, other in zip(WORKING, events, reversed(events), strict=True):
-        graph.add(
-            meet(mine, other), writes=[np.zeros(4)], label="work", category="compute", device=device
-        )
+        compute(graph, meet(mine, other), "work", device, writes=[np.zeros(4)])
     commit(graph, policy).run()
 
 
 @WITH_EVERY_POLICY
 @pytest.mark.parametrize("devices", [DEVICES, DEVICES[::-1]], ids=["there", "back"])
 def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
-    one, other = devices
+    first, other = devices
     a, b, seen = np.zeros(4), np.zeros(4), []
 
     def slowly(stream):
@@ -177,19 +98,12 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
         seen.append(b.copy())
 
     graph = StepGraph(FIRST)
-    graph.add(slowly, writes=[a], label="write", category="compute", device=one)
-    graph.add(
-        lambda stream: np.copyto(b, 2 * a),
-        reads=[a],
-        writes=[b],
-        label="after a write",
-        category="compute",
-        device=other,
+    compute(graph, slowly, "write", first, writes=[a])
+    compute(
+        graph, lambda stream: np.copyto(b, 2 * a), "after a write", other, reads=[a], writes=[b]
     )
-    graph.add(read_slowly, reads=[b], label="read", category="compute", device=one)
-    graph.add(
-        lambda stream: b.fill(7), writes=[b], label="after a read", category="compute", device=other
-    )
+    compute(graph, read_slowly, "read", first, reads=[b])
+    compute(graph, lambda stream: b.fill(7), "after a read", other, writes=[b])
     step = commit(graph, policy)
     for _ in range(2):
         a[...] = b[...] = 0
@@ -199,7 +113,7 @@ def test_a_device_waits_for_what_another_one_writes_and_reads(policy, devices):
 
 
 def profiled(device_and_category_and_lane):
-    """Return what ran when in a serial step whose operations have nothing in common."""
+    """Return the times of operations in a serial step of operations without dependencies."""
     graph = StepGraph(WORKING[0])
     for number, (device, category, lane) in enumerate(device_and_category_and_lane):
         graph.add(
@@ -238,16 +152,9 @@ def test_who_waits_for_another_device_keeps_nobody_else_waiting():
     def until_then(stream):
         assert ran.wait(PATIENCE)
 
-    graph.add(until_then, writes=[a], label="first", category="compute", device=WORKING[0])
-    graph.add(lambda stream: None, reads=[a], label="dependent", category="compute", device=SECOND)
-    graph.add(
-        lambda stream: ran.set(),
-        writes=[b],
-        label="independent",
-        category="compute",
-        device=SECOND,
-        lane="another",
-    )
+    compute(graph, until_then, "first", WORKING[0], writes=[a])
+    compute(graph, lambda stream: None, "dependent", SECOND, reads=[a])
+    compute(graph, lambda stream: ran.set(), "independent", SECOND, writes=[b], lane="another")
     commit(graph, "overlap").run()
 
 
@@ -260,24 +167,10 @@ def test_devices_take_turns_around_a_transfer(policy):
         time.sleep(0.02)
         a[...] += 1
 
-    graph.add(slowly, reads=[a], writes=[a], label="make", category="compute", device=SECOND)
+    compute(graph, slowly, "make", SECOND, reads=[a], writes=[a])
     graph.add_transfer(FakeTransfer([(a, b)], 3), reads=[a], writes=[b], label="send")
-    graph.add(
-        lambda stream: np.add(b, 1, out=c),
-        reads=[b],
-        writes=[c],
-        label="use",
-        category="compute",
-        device=FIRST,
-    )
-    graph.add(
-        lambda stream: np.add(c, 1, out=d),
-        reads=[c],
-        writes=[d],
-        label="use again",
-        category="compute",
-        device=SECOND,
-    )
+    compute(graph, lambda stream: np.add(b, 1, out=c), "use", FIRST, reads=[b], writes=[c])
+    compute(graph, lambda stream: np.add(c, 1, out=d), "use again", SECOND, reads=[c], writes=[d])
     step = commit(graph, policy)
     for number in (1, 2, 3):
         step.run()
@@ -301,15 +194,10 @@ def test_a_failure_on_any_device_is_named_when_all_have_ended(policy, home, fail
         time.sleep(0.05)
         c[...] += 1
 
-    graph.add(slowly, writes=[c], label="slow", category="compute", device=healthy)
+    compute(graph, slowly, "slow", healthy, writes=[c])
     graph.add(fail, writes=[a], label="bad", category="pack", device=failing)
-    graph.add(
-        lambda stream: b.fill(1),
-        reads=[a] if depends else [],
-        writes=[b],
-        label="next",
-        category="compute",
-        device=healthy,
+    compute(
+        graph, lambda stream: b.fill(1), "next", healthy, reads=[a] if depends else [], writes=[b]
     )
     step = commit(graph, policy)
     with pytest.raises(RunError, match="node 'bad' \\(pack\\) failed: no luck"):
@@ -329,13 +217,13 @@ def test_a_step_comes_after_what_its_stream_was_given_on_every_device(policy, ho
     memory, stream = np.zeros((2, 4)), home.stream()
     graph = StepGraph(home)
     for device, array in zip(DEVICES, memory, strict=True):
-        graph.add(
+        compute(
+            graph,
             lambda stream, a=array: np.multiply(a, 3, out=a),
+            "work",
+            device,
             reads=[array],
             writes=[array],
-            label="work",
-            category="compute",
-            device=device,
         )
     if transfer:
         graph.add_transfer(
@@ -357,13 +245,7 @@ def test_timelines_tell_devices_apart_and_lanes_of_one_device_not(policy):
     def lanes(*devices):
         graph = StepGraph(cpu)
         for number, device in enumerate(devices):
-            graph.add(
-                lambda stream: None,
-                writes=[a],
-                label=str(number),
-                category="compute",
-                device=device,
-            )
+            compute(graph, lambda stream: None, str(number), device, writes=[a])
         graph.add_transfer(FakeTransfer([(a, b)], 1), reads=[a], writes=[b], label="send")
         step = commit(graph, policy)
         step.run(profile=True)
@@ -438,13 +320,7 @@ def test_lanes_of_a_step_share_the_threads_of_their_cpu(
     for number, out in enumerate(sizes):
         lane, name = graph.lane_of_batch(number)
         assert lane == number
-        graph.add(
-            kernel.bind(RowLaunch(64, 1), out, 64),
-            writes=[out],
-            label="team",
-            category="compute",
-            lane=name,
-        )
+        compute(graph, kernel.bind(RowLaunch(64, 1), out, 64), "team", writes=[out], lane=name)
     assert graph.lane_of_batch(device.lanes)[0] == 0
 
     def run():  # OpenMP reads the variable when a process begins: this is what it does then
@@ -471,7 +347,7 @@ def test_polls_pause_where_a_processor_needs_the_interpreter(monkeypatch, pauses
 
 
 def test_objects_of_one_gpu_are_one_device():
-    """What plans share may have been made with another object for the same GPU."""
+    """Resources that plans share may have been made with another object for the same GPU."""
     first, second = SameGpu(threads=1), SameGpu(threads=1)
     graph, data = StepGraph(first), np.zeros(2)
 
@@ -481,7 +357,7 @@ def test_objects_of_one_gpu_are_one_device():
     def double(stream):
         data[:] *= 2
 
-    graph.add(add_one, writes=[data], label="add", category="compute")
+    compute(graph, add_one, "add", writes=[data])
     graph.add(double, reads=[data], writes=[data], label="double", category="pack", device=second)
     step = commit(graph)
     assert type(step) is CapturedStep

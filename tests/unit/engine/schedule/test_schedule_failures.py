@@ -15,7 +15,7 @@ DEVICE = DEVICES[1]
 
 
 class Never(FakeTransfer):
-    """Does not complete, and is all that takes time, by a clock of its own."""
+    """Does not complete, and is all that takes time, by a private clock."""
 
     def __init__(self, pairs, clock):
         super().__init__(pairs)
