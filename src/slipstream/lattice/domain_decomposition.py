@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from slipstream.case.lattice_case import Image, LatticeRun
-from slipstream.engine.array_types import Comm
+from slipstream.engine.array_types import Comm, Communicator
 from slipstream.engine.collective import (
     check_agreement,
     collectively,
