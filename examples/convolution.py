@@ -10,8 +10,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from slipstream.engine.decomposition import whole
-from slipstream.fft import DistributedFFT, redistribute, section
+from slipstream.fft import DistributedFFT, redistribute, section, whole
 
 n = int(sys.argv[1]) if sys.argv[1:] else 96  # points along each side
 width, comm = n / 32, MPI.COMM_WORLD  # of the Gaussian, in points

@@ -10,8 +10,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from slipstream.engine.decomposition import whole
-from slipstream.fft import DistributedFFT, redistribute, section
+from slipstream.fft import DistributedFFT, redistribute, section, whole
 
 n = int(sys.argv[1]) if sys.argv[1:] else 96
 lengths, comm = (1.0, 2.0, 3.0), MPI.COMM_WORLD

@@ -314,7 +314,7 @@ def schema(
     out: Annotated[Path | None, value("FILE", "Write it there instead of printing it.")] = None,
 ) -> None:
     """Print the JSON schema of cases, with which editors complete and check them."""
-    from slipstream.case.case_template import schema_of_cases
+    from slipstream.case.json_schema import schema_of_cases
 
     text = json.dumps(schema_of_cases(solver), indent=2, ensure_ascii=False)
     if out is None:

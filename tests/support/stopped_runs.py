@@ -27,7 +27,7 @@ import xarray
 import moments
 from slipstream import cli
 from slipstream.files import open_checkpoint
-from slipstream.files.durable_files import is_locked
+from slipstream.files.folder_lock import is_locked
 from slipstream.files.run_folder import read_run_record
 from slipstream.runs.resuming import has_state
 

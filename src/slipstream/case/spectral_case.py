@@ -29,8 +29,8 @@ from slipstream.case.common_tables import (
     Output,
     Time,
 )
+from slipstream.case.named_tables import Body, ParticleSet, PassiveScalar, check_distinct
 from slipstream.case.output_tables import DensitiesOutput
-from slipstream.case.spectral_tables import Body, ParticleSet, PassiveScalar, check_distinct
 from slipstream.case.table import (
     Key,
     Positive,

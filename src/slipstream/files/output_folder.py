@@ -28,9 +28,6 @@ from slipstream.engine.text import one_line
 from slipstream.files.checkpoint import CHECKPOINTS_NAME, remove_partial
 from slipstream.files.durable_files import (
     DAMAGED,
-    LOCK_NAME,
-    FolderLock,
-    check_lock,
     errors_name,
     flush_folder,
     free_name,
@@ -38,6 +35,7 @@ from slipstream.files.durable_files import (
     named,
     replace_file,
 )
+from slipstream.files.folder_lock import LOCK_NAME, FolderLock, check_lock
 from slipstream.files.foreign_files import content_of
 from slipstream.files.run_folder import CASE_NAME, OUTPUTS_NAME, RUN_RECORD_NAME, RunFolder
 from slipstream.files.stored_arrays import NUMBER_SIGN

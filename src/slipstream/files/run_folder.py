@@ -33,7 +33,8 @@ from slipstream.files.checkpoint import (
     generations,
     read_manifest,
 )
-from slipstream.files.durable_files import flush_folder, is_locked, named, replace_file
+from slipstream.files.durable_files import flush_folder, named, replace_file
+from slipstream.files.folder_lock import is_locked
 from slipstream.files.folder_seals import KeptOutput, Seal, fault_of, raise_if_disk_fails
 from slipstream.files.foreign_files import content_of, kind_of
 from slipstream.files.stored_arrays import (

@@ -27,7 +27,7 @@ from slipstream.engine.collective import on_all_ranks, on_first_rank, own, toget
 from slipstream.engine.device import Device
 from slipstream.engine.errors import InputError
 from slipstream.files.checkpoint import Checkpoint, Damage, Manifest, open_checkpoint, read_manifest
-from slipstream.files.durable_files import WAIT, WAIT_OR_CHOOSE, check_lock
+from slipstream.files.folder_lock import WAIT, WAIT_OR_CHOOSE, check_lock
 from slipstream.files.folder_seals import KeptOutput
 from slipstream.files.output_folder import REPLACED_NAME, OutputFolder, claim_run
 from slipstream.files.run_folder import (

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.case import SpectralCase
+from slipstream.case.named_tables import Body
 from slipstream.case.spectral_case import Forcing
-from slipstream.case.spectral_tables import Body
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import sum_over_ranks
 from slipstream.engine.decomposition import split

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from slipstream.case.spectral_tables import PassiveScalar
+from slipstream.case.named_tables import PassiveScalar
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.errors import InputError

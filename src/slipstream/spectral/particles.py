@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.case.spectral_tables import ParticleSet, array_of
+from slipstream.case.named_tables import ParticleSet, array_of
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import largest, on_every_rank, sum_over_ranks
 from slipstream.engine.decomposition import split

@@ -13,7 +13,7 @@ from slipstream import Advection, Flow, PorousFlow, Turbulence
 from slipstream.engine.errors import InputError
 from slipstream.equations.models import hd
 from slipstream.files import FieldStore
-from slipstream.files.durable_files import FolderLock
+from slipstream.files.folder_lock import FolderLock
 from slipstream.files.time_series import whole_field
 
 pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")

@@ -14,8 +14,8 @@ from slipstream.case import (
     validate_case,
     write_template,
 )
+from slipstream.case.named_tables import Body, ParticleSet, PassiveScalar
 from slipstream.case.spectral_case import Forcing, SpectralStreaming, length_value
-from slipstream.case.spectral_tables import Body, ParticleSet, PassiveScalar
 from slipstream.case.toml_text import to_toml
 from slipstream.engine.accepted import INTEGRATORS, TRANSPORTS
 from slipstream.engine.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 from flows import REPOSITORY
 from refusals import status_of
 from slipstream.case import SHIPPED_CASES, load_case, write_template
-from slipstream.case.case_template import schema_of_cases
+from slipstream.case.json_schema import schema_of_cases
 from slipstream.engine.accepted import SOLVERS
 
 KINDS = {

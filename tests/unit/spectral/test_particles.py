@@ -6,7 +6,7 @@ import pytest
 from flows import save
 from slipstream.api.forecast.noted_steps import note_spectral
 from slipstream.case import make_case, parse_case
-from slipstream.case.spectral_tables import ParticleSet
+from slipstream.case.named_tables import ParticleSet
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
 from slipstream.files.checkpoint import open_checkpoint

@@ -19,7 +19,7 @@ from nvrtc import compiled
 from pairwise import every_pair, every_value
 from products import NAVIER_STOKES
 from slipstream.advection import Advection
-from slipstream.case.spectral_tables import Body, ParticleSet
+from slipstream.case.named_tables import Body, ParticleSet
 from slipstream.engine import kernels
 from slipstream.engine.device import Device, HostDevice, Kernel, gpu_fft_launch
 from slipstream.engine.device.array_kernels import empty_sums, large_copy
