@@ -169,7 +169,11 @@ def test_what_parameters_that_follow_do_not_go_with_is_refused(device, key):
 
 
 WRONG = {
-    "kinds": ({"a": (Vector("velocity"), curl(Vector("velocity"))[0])}, {}, "average a: .*the same kind"),
+    "kinds": (
+        {"a": (Vector("velocity"), curl(Vector("velocity"))[0])},
+        {},
+        "average a: .*the same kind",
+    ),
     "fields": ({"a": (Vector("wind"), Vector("wind"))}, {}, "average a .*'wind'"),
     "follows": ({}, {"b": parameter("b") + 1}, "follows: b = .*a name that nothing else has"),
 }
