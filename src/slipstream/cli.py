@@ -26,7 +26,7 @@ from rich.text import Text
 
 from slipstream import __version__
 from slipstream.case import Case, case_file, load_case
-from slipstream.case.keyword_options import (
+from slipstream.case.command_options import (
     AnyDevice,
     CaseArgument,
     Device,

@@ -7,12 +7,10 @@ NumPy or CuPy arrays, on the device of the simulation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
 from slipstream.engine.array_types import Array
 from slipstream.engine.collective import check_agreement, on_every_rank, sum_over_ranks, together
@@ -28,33 +26,6 @@ if TYPE_CHECKING:
 COMPONENTS = ["x", "y", "z"]
 # The axes before z, y and x for scalars, vectors and tensors.
 _LEADING: tuple[tuple[str, ...], ...] = ((), ("component",), ("row", "component"))
-
-
-class LazyArray(BackendArray):
-    """An array whose parts a function reads, given integers and slices with positive steps."""
-
-    def __init__(
-        self, shape: Sequence[int], dtype: np.dtype, read: Callable[[tuple[Any, ...]], np.ndarray]
-    ) -> None:
-        self.shape, self.dtype, self._read = tuple(shape), dtype, read
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        support = indexing.IndexingSupport.BASIC
-        return indexing.explicit_indexing_adapter(key, self.shape, support, self._part)
-
-    def _part(self, key: tuple[Any, ...]) -> np.ndarray:
-        return np.asarray(self._read(key)).astype(self.dtype, copy=False)
-
-    def __deepcopy__(self, memo: Any) -> LazyArray:
-        # The array cannot be written through it; the reader may hold a whole simulation.
-        return self
-
-
-def lazily(
-    shape: Sequence[int], dtype: Any, read: Callable[[tuple[Any, ...]], np.ndarray]
-) -> indexing.LazilyIndexedArray:
-    """Return an array for xarray, which indexes it before anything is read."""
-    return indexing.LazilyIndexedArray(LazyArray(shape, np.dtype(dtype), read))
 
 
 class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
@@ -323,6 +294,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         try:
             import xarray
 
+            from slipstream.api.lazy_arrays import lazily
         except ImportError:
             raise InputError("to_xarray needs xarray: pip install xarray") from None
         check_type("gather", gather, bool)

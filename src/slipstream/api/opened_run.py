@@ -610,7 +610,7 @@ class Stores(NamedStores[Any]):
         try:
             import xarray
 
-            from slipstream.api.field_views import lazily
+            from slipstream.api.lazy_arrays import lazily
         except ImportError:
             raise InputError(f"{path.stem} needs xarray: pip install xarray") from None
         stored = StoredArrays(path)

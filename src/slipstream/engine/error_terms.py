@@ -57,12 +57,23 @@ class Terms:
 _OTHER_NAMES = {KeyName("image", "path"): "image", KeyName("time", "end"): "max_steps"}
 
 
-ARRAYS = Terms(lambda key: f"{key.table}.{key.name}")
-# Keys of samples are keys of their image.
-CASES = Terms(
-    lambda key: f"{'image' if key.table == 'sample' else key.table}.{key.name}", x_first=True
-)
-ARGUMENTS = Terms(lambda key: _OTHER_NAMES.get(key, key.name))
+# Functions with names, since simulations that keep their terms are pickled.
+def _name_of_array(key: KeyName) -> str:
+    return f"{key.table}.{key.name}"
+
+
+def _name_in_case(key: KeyName) -> str:
+    # Keys of samples are keys of their image.
+    return f"{'image' if key.table == 'sample' else key.table}.{key.name}"
+
+
+def _name_of_argument(key: KeyName) -> str:
+    return _OTHER_NAMES.get(key, key.name)
+
+
+ARRAYS = Terms(_name_of_array)
+CASES = Terms(_name_in_case, x_first=True)
+ARGUMENTS = Terms(_name_of_argument)
 
 
 def spelled(parts: Iterable[Any], terms: Terms = ARRAYS) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from refusals import status_of
 from slipstream.case import SHIPPED_CASES, load_case
-from slipstream.case.keyword_options import complete_case, complete_run
+from slipstream.case.command_options import complete_case, complete_run
 from slipstream.case.table import is_key
 from slipstream.engine.accepted import DEVICES, SOLVERS
 

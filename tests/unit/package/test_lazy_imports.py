@@ -40,3 +40,22 @@ def test_a_single_rank_imports_no_transport(program):
     assert "slipstream.engine.exchange" in loaded
     assert not [name for name in loaded if name.split(".")[-1] in NAMES]
     assert not [name for name in loaded if name.split(".")[0] == "mpi4py"]
+
+
+@pytest.mark.slow
+def test_a_simulation_loads_no_library_of_views_pictures_or_commands():
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import slipstream as ss, sys\n"
+            'sim = ss.Turbulence(points=8, viscosity=1, initial="taylor-green", device="cpu")\n'
+            "sim.step()\nprint(*sys.modules, sep='\\n')",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "slipstream" in loaded
+    assert not loaded & {"xarray", "pandas", "matplotlib", "typer", "h5py"}
