@@ -630,6 +630,9 @@ def main(
     """Run a command and exit: 0 is success, 1 a failed run, 2 wrong input."""
     with listening(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        # NumPy's remarks: numbers that are not finite are refused, or end a run, by name.
+        remarks = "(overflow|invalid value|divide by zero) encountered"
+        warnings.filterwarnings("ignore", remarks, RuntimeWarning)
         try:
             allow_plain_output()
             thread_count()  # before libraries with OpenMP are loaded

@@ -62,6 +62,8 @@ def fail(capsys, *settings, case="case.toml", arguments=()):
         ("initial.restart=nowhere", r"initial\.restart: nowhere: holds no checkpoint; expected"),
         ("solver=mhd", r"^--set: solver: 'mhd' is not accepted; accepted: spectral"),
         ("grid.points=2", r"grid\.points.*too coarse.*initial\.peak_wavenumber 3"),
+        # On the way there numbers overflow, of which NumPy would warn in another line.
+        ("initial.peak_wavenumber=1e-300", r"grid\.points.*too coarse.*1e-300"),
     ],
 )
 def test_wrong_settings_are_named_with_what_is_accepted(folder, capsys, setting, expected):
