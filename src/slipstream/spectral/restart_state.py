@@ -219,8 +219,3 @@ def _variance(checkpoint: Checkpoint, array: str, geometry: PlaneGeometry) -> fl
         squares = by_mode.sum(axis=0)
         total += 2 * float(squares.sum()) - float(squares[0])
     return total
-
-
-def _common_ranges(count: int, stored: int) -> list[tuple[tuple[int, int], int]]:
-    largest = (min(count, stored) - 1) // 2
-    return [((0, largest + 1), 0), ((count - largest, count), stored - count)]

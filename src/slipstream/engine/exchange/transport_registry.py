@@ -232,7 +232,7 @@ def chosen_transport(name: str, comm: Comm, device: Device) -> str:
     if comm is None or comm.size == 1:
         return "none"
     if name == "auto":
-        return _choose_automatic(comm, device, max(node_numbers(comm)) == 0)
+        return _choose_automatic(comm, device, one_node(comm))
     problem = _find_problems([name], comm, device)[name]
     if problem:
         problems = _find_problems(TRANSPORTS, comm, device)

@@ -232,15 +232,12 @@ class DistributedFFT(KnownAttributes):
         self._meter = MemoryMeter()
         with self._meter:
             plan, transforming, home = make_plan(arguments, opened, comm)
-        # At once: that each may be set is looked up for those that are set one by one.
-        vars(self).update(
-            arguments=arguments,
-            device=transforming,
-            home=home,
-            input_box=arguments.input_boxes[rank],
-            output_box=arguments.output_boxes[rank],
-            residency=plan.residency,
-        )
+        self.arguments = arguments
+        self.device = transforming
+        self.home = home
+        self.input_box = arguments.input_boxes[rank]
+        self.output_box = arguments.output_boxes[rank]
+        self.residency = plan.residency
         self._plan: Plan | None = plan
         self._transport = plan.transport
         self._policy = "serial" if plan.is_alone else schedule
