@@ -285,9 +285,12 @@ class HostCompilations:
 
     def finish(self) -> None:
         """Wait for all programs that have been begun and are needed."""
-        while self._needed:
+        while True:
             with self._lock:
-                program = next(iter(self._needed))
+                # Another thread may have finished the last one by now.
+                program = next(iter(self._needed), None)
+            if program is None:
+                return
             self.library(*program)
             with self._lock:
                 self._needed.pop(program, None)

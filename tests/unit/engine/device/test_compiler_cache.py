@@ -405,6 +405,25 @@ def test_begun_programs_are_compiled_once_by_threads_or_by_who_needs_them(cache,
     assert cxx.compilations() == 5
 
 
+def test_two_threads_may_wait_for_the_same_programs(cache, cxx, compilations, monkeypatch):
+    """The other thread takes the last program off the list while this one waits for the lock."""
+    compilations.begin(FORTY_TWO, True)
+    compilations.library(FORTY_TWO, True)
+    lock = compilations._lock
+
+    class LateLock:
+        def __enter__(self):
+            lock.acquire()
+            compilations._needed.clear()
+
+        def __exit__(self, *_):
+            lock.release()
+
+    compilations._needed[FORTY_TWO, True] = None
+    monkeypatch.setattr(compilations, "_lock", LateLock())
+    compilations.finish()
+
+
 def test_who_needs_a_program_does_not_wait_for_others(cache, tmp_path, monkeypatch, compilations):
     _, gate = gated_compiler(tmp_path, monkeypatch)
     others = [f"#define GATED {number}\n{TEXT}" for number in range(20)]
