@@ -150,7 +150,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self.rank, self.ranks = solver.rank, solver.ranks
         self._callbacks: list[Callback] = []
         self._is_prepared = self._is_running = False
-        # Identifies the folder into which this has written last.
+        # Identifies the folder into which this has written last, on the first rank.
         self._output_mark: tuple[int, str] | None = None
         # That folder, the same while a run holds it, and the number of runs begun in a folder.
         self._folder: Path | None = None
@@ -483,8 +483,12 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self._check_limits(limits)
         self._warned.clear()
         solver, path = self.solver, Path(output)
-        mark = None if overwrite else on_first_rank(self.comm, lambda: output_mark(path))
-        goes_on = mark is not None and mark == self._output_mark
+
+        def is_own() -> bool:
+            mark = output_mark(path)
+            return mark is not None and mark == self._output_mark
+
+        goes_on = not overwrite and on_first_rank(self.comm, is_own)
         console = console_for(progress if self.rank == 0 else False)
         # A text that no terminal shows becomes a warning of Python's.
         warn = self._issue if console.quiet else None
@@ -504,10 +508,13 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
                 done = 0 if earlier is None else solver.step - earlier.step
                 steps = None if limits.steps is None else limits.steps + done
                 solver.case = self._case_until(end, steps)
-                run_case(solver, claimed, console, options=options, earlier=earlier)
-            self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
+                try:
+                    run_case(solver, claimed, console, options=options, earlier=earlier)
+                finally:
+                    # Of use on the first rank, which decides.
+                    if claimed.has_own_output():
+                        self._output_mark = output_mark(path)
         except Interrupted as stop:
-            self._output_mark = on_first_rank(self.comm, lambda: output_mark(path))
             if not stop.is_signalled:
                 raise
             raise on_all_ranks(KeyboardInterrupt(str(stop))) from None

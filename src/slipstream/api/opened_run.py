@@ -44,7 +44,8 @@ from slipstream.engine.text import counted, html_table, one_line, printable, sho
 from slipstream.files.checkpoint import CHECKPOINTS_NAME
 from slipstream.files.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
 from slipstream.files.stored_arrays import StoredArrays, errors_of_store
-from slipstream.runs.resuming import resume_run, tables_at
+from slipstream.runs.resuming import resume_run
+from slipstream.runs.run_history import RunHistory
 from slipstream.show.series_statistics import TimeAverage
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class OpenedRun(KnownAttributes):
     def _tables_at(self, state: State | None = None) -> dict[str, Any]:
         """Return the tables of the case as they were at a state, the last by default."""
         states = None if state is None else [state.path]
-        return tables_at(self._folder, self.settings, states)
+        return RunHistory(self._folder).tables_at(self.settings, states)
 
     def _case_of_all(
         self,

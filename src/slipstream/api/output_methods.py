@@ -106,7 +106,9 @@ class Callback(KnownAttributes):
         simulation = self._simulation()
         if simulation is not None:
             self.occasions.take(simulation.solver.time, simulation.solver.step)
-            self._function(simulation)
+            # If it fails, all ranks are here, and can write the state.
+            with together(simulation.comm):
+                self._function(simulation)
 
 
 Settings = TypeVar("Settings", bound=Table)

@@ -364,6 +364,10 @@ class OutputFolder(RunFolder):
         """Return the names that runs have recorded. On the first rank."""
         return _written(self.path)
 
+    def has_own_output(self) -> bool:
+        """Return whether what is in it is this run's, and stays. On the first rank."""
+        return self._is_first and bool(self._names) and not self._replaced.exists()
+
     def is_put_back(self) -> bool:
         """Return whether earlier output would be put back if the run ended now."""
         return self._is_first and self._replaced.exists()

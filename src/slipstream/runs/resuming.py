@@ -9,7 +9,6 @@ the simulation has taken over the state and all else has been judged.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import on_all_ranks, on_first_rank, own, together
 from slipstream.engine.device import Device
 from slipstream.engine.errors import InputError
-from slipstream.files.checkpoint import Checkpoint, Damage, Manifest, open_checkpoint, read_manifest
+from slipstream.files.checkpoint import Checkpoint, Manifest, open_checkpoint
 from slipstream.files.folder_lock import WAIT, WAIT_OR_CHOOSE, check_lock
 from slipstream.files.folder_seals import KeptOutput
 from slipstream.files.output_folder import REPLACED_NAME, OutputFolder, claim_run
@@ -43,6 +42,7 @@ from slipstream.files.run_folder import (
     text_of,
 )
 from slipstream.runs.run_case import STATE_KEY, AtItsEnd, RunOptions, how_to_lengthen, run_case
+from slipstream.runs.run_history import RunHistory
 from slipstream.runs.simulation_base import make_simulation
 from slipstream.runs.time_loop import is_reached
 
@@ -283,7 +283,7 @@ class _Reading:
             self._check_same(self._differences(state.case, text))
         # Keys that a program had changed by then have their changed values.
         tables = tomllib.loads(text)
-        changed = tables_at(self._folder, tables)
+        changed = RunHistory(self._folder).tables_at(tables)
         return text if changed is tables else to_toml(changed)
 
     def _differences(self, before: str, after: str) -> dict[str, str]:
@@ -388,42 +388,3 @@ def _explain_errors() -> Iterator[None]:
             text += "; where it is now: --set image.path=..."
         error.args = (text,)
         raise
-
-
-# -- settings at a state ---------------------------------------------------------------------------
-
-
-def tables_at(
-    folder: RunFolder, tables: dict[str, Any], states: Sequence[Path] | None = None
-) -> dict[str, Any]:
-    """Return tables of a run's case as they were at one of some states, the latest by default.
-
-    Settings that a program has changed between steps are in the record, and in the states.
-    """
-    changes, began = [], 0
-    with contextlib.suppress(InputError):
-        for segment in folder.record().segments[-1:]:
-            changes, began = segment.changes, segment.from_step
-    for state in (folder.states() if states is None else states) if changes else ():
-        with contextlib.suppress(Damage, OSError, ValueError, RecursionError):
-            said = read_manifest(state)
-            if said.step <= began:
-                break
-            theirs = tomllib.loads(said.case)
-            result = copy.deepcopy(tables)
-            for change in changes:
-                if change.step <= said.step:
-                    _take_over(change.key, theirs, result)
-            return result
-    return tables
-
-
-def _take_over(key: str, theirs: dict[str, Any], tables: dict[str, Any]) -> None:
-    """Set a key of tables to its value in other tables, or remove it if they have none."""
-    name, _, inner = key.partition(".")
-    source, target = theirs.get(name), tables.get(name)
-    if not inner or not isinstance(source, dict) or not isinstance(target, dict):
-        return
-    target.pop(inner, None)
-    if inner in source:
-        target[inner] = source[inner]

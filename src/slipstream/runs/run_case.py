@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from slipstream.case.common_tables import Case
-from slipstream.engine.collective import on_all_ranks, on_first_rank, together
+from slipstream.engine.collective import is_on_all_ranks, on_all_ranks, on_first_rank, together
 from slipstream.engine.errors import InputError, RunError, SlipstreamError
 from slipstream.engine.processes import Interrupted, Interruption, WallLimit
 from slipstream.engine.text import STEPPING, duration, printable, quantity
@@ -184,6 +184,7 @@ class _CaseRun:
         is_first = simulation.rank == 0
         self._console = (console or make_console()) if is_first else Console(quiet=True)
         self._effort = _Effort()
+        self._loop: TimeLoop | None = None
         self._log = RunLog(output.path, options.log_level, is_first)
         wall = simulation.case.time.wall_seconds
         self._wall = WallLimit(wall, options.elapsed, simulation.device.kind != "cpu")
@@ -271,6 +272,10 @@ class _CaseRun:
         """Keep what there is; the error that ended the run is reported, even if this fails too."""
         writer, folder = self._writer, self._folder
         self._log.error(str(error) or type(error).__name__)
+        if self._is_between_steps(error):
+            with contextlib.suppress(SlipstreamError):
+                writer.record_state()
+                writer.finish()
         with contextlib.suppress(RunError):
             self._recorder.fail(error)
         with contextlib.suppress(Exception):  # also a defect of a writer
@@ -281,12 +286,18 @@ class _CaseRun:
             how = _advice_to_continue(self._simulation.case, folder)
             self._tell(f"of step {writer.last_state}{how}")
 
+    def _is_between_steps(self, error: BaseException) -> bool:
+        """Return whether all ranks have the state before an observer of the user, which failed."""
+        observer = None if self._loop is None else self._loop.failed_observer
+        is_users = observer is not None and observer is not self._writer
+        return is_users and (self._simulation.comm is None or is_on_all_ranks(error))
+
     def _step_to_end(self, interruption: Interruption) -> TimeLoop:
         """Step until the end or a request to stop; return the loop, which knows which it was."""
         simulation, case, writer = self._simulation, self._simulation.case, self._writer
         most = _steps_left(simulation, self._earlier)
         limits = Limits(case.time.end, most, self._options.seconds)
-        loop = TimeLoop(simulation, [writer, *self._options.observers], limits)
+        self._loop = loop = TimeLoop(simulation, [writer, *self._options.observers], limits)
         of_step = step_description(simulation)
         announce_steps(
             self._console,

@@ -261,6 +261,8 @@ class TimeLoop:
         self._began = clock.monotonic()
         self.stepping = self.observing = 0.0
         self.stopped_by = ""
+        # The one that has ended the loop by an error, if any.
+        self.failed_observer: Observer | None = None
         self.step_size = self._next_step_size()
 
     @property
@@ -299,7 +301,11 @@ class TimeLoop:
             self.stepping += clock.perf_counter() - began
         began = clock.perf_counter()
         for observer in due:
-            observer.record(self.step_size)
+            try:
+                observer.record(self.step_size)
+            except BaseException:
+                self.failed_observer = observer
+                raise
         self.observing += clock.perf_counter() - began
         # An observer may have asked for the new step already, but this loop has not.
         if self._simulation.times_set != self._times_set:

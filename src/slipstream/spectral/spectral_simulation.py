@@ -708,6 +708,8 @@ class SpectralSimulation(Simulation):
             return values
 
         values = on_every_rank(self.comm, checked)
+        # Of the fields, nothing has changed.
+        super().note_change()
         if self.particles.set_places(particles, values):
             self._record()
 
@@ -734,8 +736,11 @@ class SpectralSimulation(Simulation):
     def _note_fields(self) -> None:
         """Note that fields were set; at the start, particles begin with them. Collective."""
         self.note_change()
-        if self._particles is not None and self.step == 0:
-            self._particles.take_velocities()
+        if self._particles is not None:
+            # Velocities along their paths jump. Where settings change, they do not.
+            self._particles.forget_steps()
+            if self.step == 0:
+                self._particles.take_velocities()
         self._follow()
 
     def note_change(self) -> None:
@@ -746,8 +751,6 @@ class SpectralSimulation(Simulation):
         self._results.forget_energies()
         if self.forcing:
             self.forcing.forget_work()
-        if self._particles is not None:
-            self._particles.forget_steps()
         if self.bodies is not None:
             self.bodies.forget()
 
