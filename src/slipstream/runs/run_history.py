@@ -34,6 +34,8 @@ from slipstream.files.run_folder import (
 
 # Tables whose keys `Simulation.change` accepts.
 _CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
+# Keys of the names of scalars, of several and of one.
+_SCALARS = ("scalars", "scalars.name")
 # Times that are the same but for rounding, in steps.
 _SAME = 1e-9
 _MOST_STEPS = 1 << 62
@@ -254,7 +256,8 @@ class RunHistory:
                 for key, values in keys.items():
                     if not _can_change(key, *values):
                         step = segment.from_step
-                        why = f"the run continued with another {key} at step {step}"
+                        what = "other scalars" if key in _SCALARS else f"another {key}"
+                        why = f"the run continued with {what} at step {step}"
                         return step, why, tuple(changes)
                 here = {key: after for key, (_, after) in keys.items() if not is_around(key)}
                 if here:
@@ -365,7 +368,7 @@ def _changes_fields(key: str, before: Any, after: Any) -> bool:
     """Return whether another value of a key changes the fields of the model."""
     if key == "scalars":
         return _names(before) != _names(after)
-    return key in ("equation.model", "scalars.name")
+    return key in ("equation.model", *_SCALARS)
 
 
 def _names(scalars: Any) -> list[Any]:

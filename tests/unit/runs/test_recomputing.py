@@ -19,7 +19,10 @@ from slipstream.runs.recomputing import verify_run
 from slipstream.runs.resuming import resume_run
 from slipstream.runs.run_case import run_case
 
-pytestmark = pytest.mark.filterwarnings("ignore:kmax_eta")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:kmax_eta"),
+    pytest.mark.filterwarnings("ignore:initial.peak_wavenumber"),
+]
 QUIET = Console(quiet=True)
 ONE = {"comm": None, "device": "cpu"}
 ADAPTIVE = "adaptive"
@@ -189,7 +192,7 @@ def test_changes_by_a_program_are_made_again_and_set_fields_are_not(tmp_path):
     opened = slipstream.open(without_states(tmp_path / "run", tmp_path / "none"))
     np.testing.assert_array_equal(opened.at(0.25, **ONE).fields["velocity"].gather(), early["k"])
     assert early["then"].steps == 3
-    with pytest.raises(InputError, match="a program set fields at step 6"):
+    with pytest.raises(InputError, match="a program set fields or particles at step 6"):
         opened.at(0.4, **ONE)
     states = slipstream.open(tmp_path / "run").states
     kept = without_states(tmp_path / "run", tmp_path / "one", (states[-2].step,))
@@ -276,3 +279,132 @@ def test_a_time_without_a_snapshot_is_drawn(runs, tmp_path, capsys):
     assert status_of(*command) == 2
     assert "has no steps.csv" in (said := capsys.readouterr().err) and "--nearest draws" in said
     assert files_of(folder).items() <= before.items()
+
+
+# -- what a history has, and what damages it -------------------------------------------------------
+
+
+def flow_with_particles(**options):
+    output = {"pictures": False, "report": False, "digest_steps": 1, "keep_checkpoints": 1}
+    given = {"points": 8, "viscosity": 0.1, "initial": "taylor-green", "step": 0.05}
+    return Turbulence(**given, output=output, particles=[{"number": 9, "interval": 0.1}], **options)
+
+
+@pytest.mark.slow
+def test_particles_keep_their_order_where_settings_change_in_any_way(tmp_path):
+    """A change within the process and one by a resume lead to the same bits, which are replayed."""
+    digests = []
+    for way in ("process", "resume"):
+        sim, folder = flow_with_particles(**ONE), tmp_path / way
+        sim.run(until=0.3, output=folder)
+        if way == "process":
+            sim.viscosity = 0.05
+            sim.run(until=0.6, output=folder)
+            digests.append(sim.solver.digest())
+        else:
+            sim.close()
+            slipstream.open(folder).resume({"time.end": 0.6, "equation.viscosity": 0.05}, **ONE)
+            digests.append(slipstream.open(folder).at(step=12, **ONE).solver.digest())
+        assert {one.text for one in verify_run(folder, since=0.0)} == {"the same bits"}
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.slow
+def test_placed_particles_and_another_integrator_are_not_repeated(tmp_path):
+    sim = flow_with_particles(**ONE)
+    sim.run(until=0.2, output=tmp_path / "placed")
+    sim.particles["tracers"].positions = np.full((9, 3), 1.0)
+    sim.run(until=0.4, output=tmp_path / "placed")
+    placed = slipstream.open(tmp_path / "placed")
+    with pytest.raises(InputError, match="a program set fields or particles at step 4"):
+        placed.at(step=6, **ONE)
+    # What is before is verified, and what is not is named.
+    first, rest = verify_run(placed.path, since=0.0)[:2]
+    assert (first.text, first.start, first.end) == ("the same bits", 0, 4)
+    assert (rest.start, rest.end) == (4, 8) and "set fields or particles" in rest.problem
+
+    run("spectral", folder := tmp_path / "run", "time.max_steps=4", "output.keep_checkpoints=1")
+    more = ["scalars=[{name='dye', diffusivity=0.1}]", "time.max_steps=8"]
+    other = ["time.integrator='rk2'", "time.max_steps=8"]
+    for changes, what in ((more, "other scalars"), (other, "another time.integrator")):
+        copy = shutil.copytree(folder, tmp_path / what.replace(" ", "-"))
+        resume_run(copy, changes, None, HostDevice(), QUIET)
+        with pytest.raises(InputError, match=rf"{copy}: step 6 .*{what} at step 4; more"):
+            slipstream.open(copy).at(step=6, **ONE)
+        first, rest = verify_run(copy, since=0.0)[:2]
+        assert (first.text, first.start, first.end) == ("the same bits", 0, 4)
+        assert f"{what} at step 4" in rest.problem
+
+
+@pytest.mark.slow
+def test_a_function_that_fails_leaves_a_state_from_which_both_continue(tmp_path):
+    """The same simulation continues in its folder, and so does another process."""
+    reference = flow_with_particles(**ONE)
+    reference.step(12)
+    sim = flow_with_particles(**ONE)
+
+    def fail(_):
+        callback.cancel()
+        raise ZeroDivisionError("the user's")
+
+    callback = sim.every(times=[0.25], call=fail)
+    with pytest.raises(ZeroDivisionError):
+        sim.run(until=0.6, output=tmp_path / "run")
+    assert [one.step for one in slipstream.open(tmp_path / "run").states] == [5]
+    copy = shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    sim.run(until=0.6, output=tmp_path / "run")
+    slipstream.open(copy).resume({"time.end": 0.6}, **ONE)
+    for folder in (tmp_path / "run", copy):
+        again = slipstream.open(folder).at(step=12, **ONE)
+        assert again.solver.digest() == reference.solver.digest()
+        assert {one.text for one in verify_run(folder, since=0.0)} == {"the same bits"}
+
+
+def change_text(path, before, after):
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("steps.csv", lambda text: text[: text.index("\n0,") + 1], "has no whole row"),
+        ("steps.csv", lambda text: text.replace("\n1,", "\n-7,"), "not in order"),
+        ("steps.csv", lambda text: text.replace("\n0,", "\n-9,"), "no run can have"),
+        ("steps.csv", lambda text: text.replace("\n1,", "\nnan,"), "no run can have"),
+        ("steps.csv", lambda text: text.replace("digest", "digits"), "has no column 'digest'"),
+        ("run.json", lambda text: text.replace("[grid]", "[grid"), "checksum differs"),
+        (
+            "run.json",
+            lambda text: text.replace("[grid]", "[grid").partition(',\n "checksum')[0] + "}",
+            "case of the segment from step 0 cannot be read",
+        ),
+    ],
+)
+def test_a_damaged_history_is_refused_by_its_name(runs, tmp_path, name, damage, message, capsys):
+    folder = without_states(runs("spectral"), tmp_path / "run")
+    path = folder / name
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(InputError, match=message) as refused:
+        slipstream.open(folder).at(step=3, **ONE)
+    assert str(path) in str(refused.value)
+    assert status_of("verify", str(folder), "--device", "cpu") == 2
+    assert str(path) in (said := capsys.readouterr().err) and "Traceback" not in said
+
+
+def test_a_state_that_rotation_removed_meanwhile_is_told(runs, tmp_path, monkeypatch):
+    from slipstream.runs import recomputing
+
+    folder, make = without_states(runs("spectral"), tmp_path / "run", (4, 8)), make_simulation
+
+    def removed(*arguments):
+        shutil.rmtree(folder / "checkpoints" / "000000004.zarr", ignore_errors=True)
+        return make(*arguments)
+
+    monkeypatch.setattr(recomputing, "make_simulation", removed)
+    first, second, third = verify_run(folder, since=0.0, device="cpu")
+    assert first.text == third.text == "the same bits"
+    assert second.problem == (
+        "the run has removed 000000004.zarr since; use output.keep_checkpoints in the run"
+    )
