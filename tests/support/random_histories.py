@@ -3,8 +3,9 @@
 A history is a run of several segments, between which settings, fields, particles, points and
 precisions change, as a program or `resume` changes them, and of which some fail or lose their last
 states, as after a kill. Its steps are watched while it runs: the digest of each is the truth with
-which what the folder gives later, `OpenedRun.at` and `verify`, is compared. Started as a script,
-this tries many: ``random_histories.py FIRST COUNT``.
+which what the folder gives later, `OpenedRun.at` and `verify`, is compared. On several ranks, which
+all draw the same, some segments are the first rank's alone. Started as a script, this tries many:
+``random_histories.py FIRST COUNT``.
 """
 
 import collections
@@ -20,6 +21,7 @@ import numpy as np
 from rich.console import Console
 
 import slipstream
+from first_rank import on_first_rank
 from slipstream.case import make_case
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError, RunError, SlipstreamError
@@ -28,7 +30,6 @@ from slipstream.runs.recomputing import verify_run
 from slipstream.runs.resuming import has_state
 from slipstream.runs.run_case import AtItsEnd, RunOptions
 
-ONE = {"comm": None, "device": "cpu"}
 QUIET = Console(quiet=True)
 # What a refusal may give as its reason.
 REASONS = (
@@ -88,7 +89,8 @@ def note(truth, solver):
 class History:
     """One random history in a folder."""
 
-    def __init__(self, seed, folder):
+    def __init__(self, seed, folder, comm=None):
+        self.comm = comm
         self.random = np.random.default_rng(seed)
         self.folder = Path(folder) / "run"
         self.truth = {}
@@ -179,7 +181,8 @@ class History:
         """The first segments: a program runs, changes something, and runs again."""
         tables = self.tables()
         self.end = tables["time"]["end"]
-        with slipstream.load(make_case(tables.pop("solver"), **tables), **ONE) as sim:
+        case = make_case(tables.pop("solver"), **tables)
+        with slipstream.load(case, comm=self.comm, device="cpu") as sim:
             sim.every(steps=sim.case.steps_at_once, call=lambda one: note(self.truth, one.solver))
             if self.chance(0.2):
                 self._change(sim)
@@ -193,6 +196,8 @@ class History:
                     sim.run(until=self._time(sim.time + 0.5 * self.end), output=self.folder)
                 except StopsHereError:
                     self.events.append(f"a function failed at step {sim.steps}")
+                    written = self._on_first(lambda: len(slipstream.open(self.folder).states))
+                    assert written, "no state is left"
                 except (InputError, RunError) as error:
                     self.events.append(f"run: {error}")
                     self.end = sim.time
@@ -253,13 +258,22 @@ class History:
 
     def _lose_states(self):
         """Lose the last states, and with them what came after, as after a kill."""
-        states = slipstream.open(self.folder).states
-        for state in states[1 + int(self.random.integers(len(states))) :]:
-            self.events.append(f"lost state {state.path.name}")
-            shutil.rmtree(state.path)
+        share = self.random.random()
+
+        def lose():
+            states = slipstream.open(self.folder).states
+            lost = [state.path for state in states[1 + int(share * len(states)) :]]
+            for path in lost:
+                shutil.rmtree(path)
+            return [path.name for path in lost]
+
+        self.events.append(f"lost states {self._on_first(lose)}")
+
+    def _on_first(self, make):
+        return on_first_rank(self.comm, make)
 
     def _resume(self):
-        if not has_state(self.folder):
+        if not self._on_first(lambda: has_state(self.folder)):
             return
         menu = {
             "spectral": (
@@ -300,8 +314,15 @@ class History:
             self.end + self.choose(0.2, 0.4) * (48 if self.family == "lattice" else 1)
         )
         changes.append(f"time.end={longer}")
-        kept = dict(self.truth)
         fails = max(self.truth, default=0) + int(self.choose(2, 4)) if self.chance(0.2) else None
+        if self.chance(0.5):
+            self._resume_on(self.comm, changes, fails)
+        else:
+            self._on_first(lambda: self._resume_on(None, changes, fails))
+            self.truth, self.events = self._on_first(lambda: (self.truth, self.events))
+        self.end = max(self.end, longer)
+
+    def _resume_on(self, comm, changes, fails):
         watch = Watch(None, self.truth, fails)
 
         def make(*arguments):
@@ -312,38 +333,35 @@ class History:
             with mock.patch.object(resuming, "make_simulation", make):
                 options = RunOptions(observers=[watch])
                 resuming.resume_run(
-                    self.folder, changes, None, HostDevice(), QUIET, options=options
+                    self.folder, changes, comm, HostDevice(), QUIET, options=options
                 )
             self.events.append(f"resumed: {', '.join(changes)}")
         except StopsHereError:
             self.events.append(f"resumed: {', '.join(changes)}; failed at step {fails}")
         except (AtItsEnd, InputError, RunError) as error:
             self.events.append(f"resume {changes}: {error}")
-            if watch.solver is None:
-                self.truth.clear()
-                self.truth.update(kept)
-                return
-        self.end = max(self.end, longer)
 
     # -- what the folder says --------------------------------------------------------------------
 
     def problems(self):
         """Return what the folder tells otherwise than it was."""
         run, found = slipstream.open(self.folder), []
+        others = self.comm is not None  # whether bits may be those of other ranks
         steps = sorted(self.truth)
         for step in sorted(self.random.choice(steps, min(4, len(steps)), replace=False).tolist()):
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 try:
-                    simulation = run.at(step=step, **ONE)
-                    if simulation.solver.digest() != self.truth[step]:
+                    simulation = run.at(step=step, comm=self.comm, device="cpu")
+                    exact = not (others and simulation.solver.rank_dependence)
+                    if exact and simulation.solver.digest() != self.truth[step]:
                         found.append(f"at({step}) has other bits")
                     simulation.close()
                 except SlipstreamError as error:
                     self._take_refusal(f"at({step})", str(error), found)
             found += [f"at({step}): {one.message}" for one in told if "digest" in str(one.message)]
         try:
-            verdicts = verify_run(self.folder, since=0.0, device="cpu")
+            verdicts = verify_run(self.folder, 0.0, None, self.comm, "cpu")
         except SlipstreamError as error:
             self._take_refusal("verify", str(error), found)
             return found
@@ -361,17 +379,22 @@ class History:
             found.append(f"{what}: {text}")
 
 
-def try_history(seed, folder):
-    """Return the history of a seed, once it has run, and its problems."""
-    history = History(seed, folder)
+def try_history(seed, folder, comm=None):
+    """Return the history of a seed, once it has run, and its problems. Collective."""
+    history = History(seed, folder, comm)
     history.run()
     return history, history.problems()
+
+
+def _scratch():
+    """Return a folder in memory, if there is one: thousands of files are flushed."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def main(first, count):
     bad, refused = 0, collections.Counter()
     for seed in range(first, first + count):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
             history, problems = try_history(seed, folder)
         refused.update(history.refusals and [history.family])
         if problems:

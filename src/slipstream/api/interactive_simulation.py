@@ -558,7 +558,8 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         >>> sim.every(0.1, lambda s: print(s.time, s.diagnostics["energy"]))
 
         Without `call` it is a decorator. Functions are called by all ranks; they may read and set
-        fields. An exception in one ends the run, and the state stays readable.
+        fields. An exception in one ends the run; the state stays readable, and a run with output
+        writes it.
 
         Parameters
         ----------

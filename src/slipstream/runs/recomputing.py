@@ -73,6 +73,8 @@ class Recomputation:
     seconds: float
     table: StepTable = field(repr=False)
     changes: SettingChanges = field(default=(), repr=False)
+    # The segments of the run that took these steps.
+    segments: tuple[Segment, ...] = field(default=(), repr=False)
 
     @property
     def digests(self) -> dict[int, int]:
@@ -221,9 +223,16 @@ def _from_origin(
     time: float | None = None,
 ) -> Recomputation:
     step, end = steps
-    seconds = history.seconds(origin.step, end)
     return Recomputation(
-        folder.path, origin, step, time, end - origin.step, seconds, history.table, changes
+        folder.path,
+        origin,
+        step,
+        time,
+        end - origin.step,
+        history.seconds(origin.step, end),
+        history.table,
+        changes,
+        history.segments_of(origin.step, end),
     )
 
 
@@ -241,6 +250,8 @@ def compare_digests(
             if comparison.step > plan.origin.step:
                 text = "the digest deviates from the record of the run between steps"
                 text += f" {comparison.before} and {comparison.step}"
+            if doubt := _doubt(simulation, plan.segments):
+                text = f"the bits are not those of the run, but for rounding the same: {doubt}"
         after_step()
     return text
 
@@ -270,7 +281,6 @@ class _Part:
     start: int
     end: int
     plan: Recomputation | None
-    segments: tuple[Segment, ...]
     problem: str = ""
 
 
@@ -365,9 +375,9 @@ def _parts_between(
     last = end if not reason else max(known, default=origin.step)
     if last > origin.step or not reason:
         plan = _from_origin(folder, history, origin, (last, last), changes)
-        yield _Part(origin, origin.step, last, plan, history.segments_of(origin.step, last))
+        yield _Part(origin, origin.step, last, plan)
     if reason:
-        yield _Part(origin, last, end, None, (), f"from {origin.text()}: {reason}")
+        yield _Part(origin, last, end, None, f"from {origin.text()}: {reason}")
 
 
 def _verdict(
@@ -391,21 +401,20 @@ def _verdict(
         problem = f"the run has removed {state.name} since; use output.keep_checkpoints in the run"
         return replace(verdict, problem=problem)
     try:
-        return _repeated(part, part.plan, simulation, verdict, series)
+        return _repeated(part.plan, simulation, verdict, series)
     except InputError as error:
         return replace(verdict, problem=error.text().partition("again: ")[2] or error.text())
 
 
 def _repeated(
-    part: _Part,
     plan: Recomputation,
     simulation: Simulation,
     verdict: PartVerdict,
     series: Mapping[str, np.ndarray],
 ) -> PartVerdict:
     """Take the steps of a part and compare them. Collective."""
-    doubt = _doubt(simulation, part)
-    rows = _Rows(series, simulation) if doubt else None
+    doubt = _doubt(simulation, plan.segments)
+    rows = _Rows(series, simulation, plan.origin) if doubt else None
     compared = 0
     with Interruption(simulation.comm) as interruption:
         walk = plan.compared(simulation, lambda: rows is None or not rows.is_needed)
@@ -419,7 +428,7 @@ def _repeated(
                         verdict,
                         digests=compared,
                         deviates=(digest.before, digest.step),
-                        other_software=_other_software(part.segments),
+                        other_software=_other_software(plan.segments),
                     )
                 rows.is_needed = True
             if rows is not None and rows.deviates():
@@ -437,11 +446,16 @@ def _repeated(
 class _Rows:
     """Compares diagnostics with rows of the series."""
 
-    def __init__(self, series: Mapping[str, np.ndarray], simulation: Simulation) -> None:
+    def __init__(
+        self, series: Mapping[str, np.ndarray], simulation: Simulation, origin: Origin
+    ) -> None:
         self._simulation, self._series = simulation, series
         self._names = [name for name in series if name.endswith(simulation.lasting)]
         steps = series.get("step", np.zeros(0, int))
         self._places = {int(step): place for place, step in enumerate(steps)}
+        if origin.is_converted:
+            # The row may be of the state before it was converted.
+            self._places.pop(origin.step, None)
         precision = simulation.case.numerics.precision  # type: ignore[attr-defined]
         self._most = _ROUNDING.get(precision, _ROUNDING_OF_OTHERS)
         self.last, self.is_needed, self.is_lost = simulation.step, False, False
@@ -472,11 +486,11 @@ class _Rows:
         return {"rows": self._rows, "difference": self._largest, "is_lost": self.is_lost}
 
 
-def _doubt(simulation: Simulation, part: _Part) -> str:
+def _doubt(simulation: Simulation, segments: Sequence[Segment]) -> str:
     """Return why the bits need not be those of the record; empty if they must. Collective."""
     _, devices = hosts_and_devices(simulation)
     here = sorted({_processor(one) for one in devices})
-    for segment in part.segments:
+    for segment in segments:
         there = sorted({_processor(one) for one in segment.devices})
         if there != here:
             return f"computed on {', '.join(there) or 'an unknown device'}"
