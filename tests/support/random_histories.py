@@ -141,6 +141,8 @@ class History:
         if forces:
             chosen = self.random.choice(len(FORCES), forces, replace=False)
             tables["forcing"] = [FORCES[number] for number in chosen]
+            if any(one["kind"] == "constant-energy" for one in tables["forcing"]):
+                tables["numerics"]["dealiasing"] = "2/3"
         particles = self.choose([], [TRACERS], [TRACERS, HEAVY], [HEAVY])
         if particles:
             tables["particles"] = [{"interval": 0.1, **one} for one in particles]
@@ -286,6 +288,7 @@ class History:
                 "scalars=[{name='dye', diffusivity=0.1}, {name='ink', diffusivity=0.2}]",
                 "scalars=[{name='dye', diffusivity=0.2}]",
                 "forcing=[{kind='linear', rate=0.2}]",
+                "forcing=[{kind='linear', rate=0.1}, {kind='taylor-green', amplitude=0.1}]",
                 "forcing=[]",
                 "particles=[{name='tracers', number=9, interval=0.1}]",
             ),

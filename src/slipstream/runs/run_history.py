@@ -34,6 +34,8 @@ from slipstream.files.run_folder import (
 
 # Tables whose keys `Simulation.change` accepts.
 _CHANGEABLE = ("equation", "scalars", "forcing", "flow", "convergence")
+# Tables of which a case may have several.
+_LISTED = ("scalars", "forcing")
 # Keys of the names of scalars, of several and of one.
 _SCALARS = ("scalars", "scalars.name")
 # Times that are the same but for rounding, in steps.
@@ -252,14 +254,13 @@ class RunHistory:
                 continue
             if origin.step < segment.from_step < end:
                 case = flatten_tables(segment.case)
-                keys = changed_keys(now, case)
-                for key, values in keys.items():
+                for key, values in changed_keys(now, case).items():
                     if not _can_change(key, *values):
                         step = segment.from_step
                         what = "other scalars" if key in _SCALARS else f"another {key}"
                         why = f"the run continued with {what} at step {step}"
                         return step, why, tuple(changes)
-                here = {key: after for key, (_, after) in keys.items() if not is_around(key)}
+                here = _settings_between(now, case)
                 if here:
                     changes.append((segment.from_step, here))
                 now = case
@@ -348,6 +349,27 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
     keys = dict.fromkeys([*before, *now])
     pairs = {key: (before.get(key), now.get(key)) for key in keys}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _settings_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings by which a simulation continues with another case."""
+    keys = {key: after for key, (_, after) in changed_keys(before, now).items()}
+    settings = {key: after for key, after in keys.items() if not is_around(key)}
+    for section in _LISTED:
+        forms = [_section(section, case) for case in (before, now)]
+        if forms[0] != forms[1] and not all(isinstance(form, dict) for form in forms):
+            # One table became several, or none: the keys of one do not tell that.
+            settings = {k: v for k, v in settings.items() if k.partition(".")[0] != section}
+            settings[section] = [forms[1]] if isinstance(forms[1], dict) else forms[1]
+    return settings
+
+
+def _section(name: str, case: Mapping[str, Any]) -> dict[str, Any] | list[Any]:
+    """Return a table, or a list of tables, of the keys of a case."""
+    keys = {
+        key.partition(".")[2]: value for key, value in case.items() if key.startswith(f"{name}.")
+    }
+    return keys or case.get(name) or []
 
 
 def _can_change(key: str, before: Any, after: Any) -> bool:

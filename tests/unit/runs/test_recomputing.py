@@ -1,5 +1,6 @@
 """States that a run has had but not stored: computed again, and compared with its digests."""
 
+import itertools
 import shutil
 
 import numpy as np
@@ -408,3 +409,23 @@ def test_a_state_that_rotation_removed_meanwhile_is_told(runs, tmp_path, monkeyp
     assert second.problem == (
         "the run has removed 000000004.zarr since; use output.keep_checkpoints in the run"
     )
+
+
+FORCES = (
+    [],
+    ["{kind='linear', rate=0.2}"],
+    ["{kind='linear', rate=0.1}", "{kind='abc', amplitude=0.1}"],
+)
+
+
+@pytest.mark.samples(2)
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(range(len(FORCES)), 2)))
+def test_forces_that_a_resume_adds_or_removes_are_repeated(tmp_path, before, after):
+    first, then = (f"forcing=[{', '.join(FORCES[number])}]" for number in (before, after))
+    folder = run(
+        "spectral", tmp_path / "run", "time.max_steps=4", "output.keep_checkpoints=1", first
+    )
+    resume_run(folder, [then, "time.max_steps=8"], None, HostDevice(), QUIET)
+    whole = verify_run(folder, since=0.0)[0]
+    assert (whole.start, whole.end, whole.text) == (0, 8, "the same bits")
