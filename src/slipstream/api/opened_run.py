@@ -40,6 +40,7 @@ from slipstream.engine.errors import (
     path_of,
     whole_number,
 )
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import counted, html_table, one_line, printable, shown
 from slipstream.files.checkpoint import CHECKPOINTS_NAME
 from slipstream.files.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
@@ -58,6 +59,7 @@ _CLASSES = {"spectral": "Flow", "lattice": "PorousFlow", "advection": "Advection
 _MOST_PICTURE = 4 << 20
 
 
+@signals_held
 def load(
     case: str | Path | Case,
     settings: Iterable[str] | Mapping[str, Any] = (),
@@ -405,6 +407,7 @@ class OpenedRun(KnownAttributes):
         ]
         return tuple(reversed(states))
 
+    @signals_held
     def restart(
         self,
         settings: Iterable[str] | Mapping[str, Any] = (),
@@ -439,6 +442,7 @@ class OpenedRun(KnownAttributes):
         case = self._case_of_all(shared, lambda: self._tables_at(state), changes, remedy)
         return load(case, device=device, comm=shared)
 
+    @signals_held
     def resume(
         self,
         settings: Iterable[str] | Mapping[str, Any] = (),
@@ -509,6 +513,7 @@ class OpenedRun(KnownAttributes):
             step = whole_number("step", step, 0)
         return recomputation(self._folder, time=time, step=step)
 
+    @signals_held
     def at(
         self,
         time: float | None = None,

@@ -23,6 +23,7 @@ from slipstream.engine.errors import (
     plain_value,
     whole_number,
 )
+from slipstream.engine.stop_signals import signals_held
 from slipstream.runs.time_loop import EverySteps, Occasions, occasions_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class Callback(KnownAttributes):
         simulation = self._simulation()
         if simulation is not None:
             self.occasions.take(simulation.solver.time, simulation.solver.step)
-            self._function(simulation)
+            with signals_held.lifted():
+                self._function(simulation)
 
 
 Settings = TypeVar("Settings", bound=Table)
