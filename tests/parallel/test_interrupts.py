@@ -4,6 +4,7 @@ Each call is done again and again, with a signal at one point of it after the ot
 it raises there, or when it is done. Then the same objects give the bits of an undisturbed call.
 """
 
+import contextlib
 import functools
 import os
 import random
@@ -59,8 +60,8 @@ class Transforms:
         elif self._way == "refused":
             with pytest.raises(InputError):
                 self._plan.forward(self._u[:1, :1, :1])
-        elif self._way == "component":
-            self._plan.like(fields=2).component.forward(self._u.copy())
+        elif self._way == "like":
+            self._plan.like(fields=2)
         else:
             DistributedFFT((N,) * 3, comm=self._comm, device="cpu", order="natural")
 
@@ -82,10 +83,11 @@ class Flow:
         given |= {"comm": comm, "device": "cpu", "output": {"pictures": False, "fields": []}}
         self._make = functools.partial(ss.Turbulence, **given)
         self._sim, self._other = self._make(), self._make()
-        if way != "run":
+        if way not in ("run", "prepare"):
             self._sim.step()
+            self._velocity = self._sim.fields["velocity"]
         # What is set in turn, and what is read then.
-        self._given = [factor * self._value(self._sim) for factor in (1.0, 2.0)]
+        self._given = [factor * self._value(self._other) for factor in (1.0, 2.0)]
         self._states = []
         for values in self._given:
             if way == "set":
@@ -100,20 +102,23 @@ class Flow:
         if self._way == "step":
             self._sim.step(2)
         elif self._way == "read":
-            self._sim.fields["velocity"].rms()
-            self._sim.diagnostics  # noqa: B018
-            self._sim.fields["vorticity"][...]
+            self._turn += 1  # one of these, since other ranks may be in the next
+            if self._turn % 3 == 0:
+                self._velocity.rms()
+            elif self._turn % 3 == 1:
+                self._sim.diagnostics  # noqa: B018
+            else:
+                self._velocity[...]
         elif self._way == "set":
             self._turn = 1 - self._turn
-            self._sim.fields["velocity"][...] = self._given[self._turn]
+            self._velocity[...] = self._given[self._turn]
         elif self._way == "checkpoint":
             self._sim.checkpoint(self._folder / "state")
         elif self._way == "prepare":
-            self._sim.close()
-            self._sim = self._make()
             self._sim.prepare()
         else:
-            self._sim.run(until=self._sim.time + 0.02, output=self._folder / "run")
+            self._turn += 1
+            self._sim.run(until=0.02 * self._turn, output=self._folder / "run")
 
     def check(self):
         value = self._value(self._sim)
@@ -127,6 +132,8 @@ class Flow:
             other = self._make()
             other.step(self._sim.steps) if self._sim.steps else other.prepare()
         np.testing.assert_array_equal(value, self._value(other))
+        if self._way == "prepare":
+            self._sim = self._make()
         if self._way == "checkpoint" and (self._folder / "state" / "checkpoints").exists():
             again = self._make(initial={"restart": str(self._folder / "state")})
             np.testing.assert_array_equal(self._value(again), value)
@@ -185,7 +192,7 @@ def field_of(values):
     return Field("values", ("x",), values.shape, (0,), values)
 
 
-TRANSFORMS = ["forward", "backward", "async", "refused", "component", "plan"]
+TRANSFORMS = ["forward", "backward", "async", "refused", "like", "plan"]
 FLOWS = ["step", "read", "set", "checkpoint", "prepare", "run"]
 THREADS = ["pool", "compiler", "queue"]
 KINDS = {
@@ -205,16 +212,19 @@ def interrupted_at(numbers, points, one, comm):
     lost = 0
     is_mine = comm is None or comm.rank == comm.size - 1
     for number in numbers:
+        if comm is not None:
+            comm.Barrier()
         if is_mine:
             lost += not points.run(one.call, number) and points.count > number
         else:
-            one.call()
+            with contextlib.suppress(KeyboardInterrupt):  # where all ranks end
+                one.call()
         one.check()
     return lost
 
 
 def try_points(name, comm, folder, most, every=False):
-    one, points = KINDS[name](name, comm, folder), Points(every)
+    one, points = KINDS[name](name, comm, folder), Points(every, begun=comm is not None)
     with plain_handler():
         one.call()
         points.run(one.call)
@@ -270,7 +280,7 @@ def test_signals_at_random_moments_leave_all_usable(name, comm, shared_folder, m
                     for _ in range(3):  # where the signal is handled at last
                         time.sleep(0)
             except KeyboardInterrupt:
-                assert is_mine
+                assert is_mine or name in ("run", "step", "permeability")  # where all ranks end
             one.check()
 
 
@@ -300,7 +310,11 @@ def test_a_second_interrupt_ends_a_step_where_it_waits_and_the_fields_are_refuse
 
 @pytest.mark.one_rank
 def test_a_wait_for_an_asynchronous_transform_can_be_interrupted(monkeypatch):
-    plan, begun, go_on = DistributedFFT((N,) * 3, device="cpu"), threading.Event(), threading.Event()
+    plan, begun, go_on = (
+        DistributedFFT((N,) * 3, device="cpu"),
+        threading.Event(),
+        threading.Event(),
+    )
     u = points_of(plan, 2)
     expected, run = plan.forward(u), plan._run
 

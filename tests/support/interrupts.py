@@ -20,16 +20,18 @@ _PACKAGE = os.path.dirname(os.path.dirname(sys.modules[signals_held.__module__].
 class Points:
     """The points of a call at which Python may handle a signal: more than there really are.
 
-    They are all entries of functions and all lines, or, with `every`, all operations.
+    They are all entries of functions and all lines, or, with `every`, all operations; with
+    `begun`, those after the call has begun to hold signals back: before that, other ranks are in a
+    call that this one has not made.
     """
 
-    def __init__(self, every=False):
-        self._every, self._files = every, {}
+    def __init__(self, every=False, begun=False):
+        self._every, self._begun, self._files = every, begun, {}
         self.count, self._wanted = 0, None
 
     def run(self, call, wanted=None):
         """Call, with a signal at a point, by its number; return whether that raised."""
-        self.count, self._wanted = 0, wanted
+        self.count, self._wanted, self._counts = 0, wanted, not self._begun
         before = sys.gettrace()
         sys.settrace(self._trace)
         try:
@@ -48,6 +50,9 @@ class Points:
         if not self._files[file]:
             return None
         frame.f_trace_opcodes = self._every
+        self._counts = self._counts or signals_held.depth > 0
+        if not self._counts:
+            return self._trace
         if self.count == self._wanted:
             self.count += 1
             handler = signal.getsignal(signal.SIGINT)

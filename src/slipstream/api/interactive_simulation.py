@@ -209,6 +209,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             value = getattr(value, part)
         return value
 
+    @signals_held
     def _change(self, name: str, key: str, value: Any) -> None:
         """Change a key of the case, an attribute for users, from the next step on. Collective."""
         solver = self._ready()
@@ -246,6 +247,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """
         self._ready()
 
+    @signals_held
     def _ready(self) -> Simulation:
         solver = self.solver
         if not self._is_prepared:
@@ -638,6 +640,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     # -- looking -------------------------------------------------------------------------------
 
     @property
+    @signals_held
     def diagnostics(self) -> Mapping[str, float]:
         """Named numbers of the state, such as ``"energy"``: the same on all ranks.
 

@@ -565,7 +565,7 @@ class OpenedRun(KnownAttributes):
         with together(simulation.comm):
             deviation = simulation._retrace(plan, progress)
         if deviation and simulation.rank == 0:
-            warnings.warn(f"{self.path}: {deviation}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self.path}: {deviation}", RuntimeWarning, stacklevel=3)
         return simulation
 
     # -- for people ----------------------------------------------------------------------------

@@ -316,6 +316,7 @@ class OutputMethods:
     """Output of simulations into files that the user names, in a run's folder or not."""
 
     @with_options(_options(FieldsOutput, OutputOptions))
+    @signals_held
     def output(
         self,
         of: Any,
@@ -387,6 +388,7 @@ class OutputMethods:
         return writing
 
     @with_options(_options(AveragesOutput, AverageOptions))
+    @signals_held
     def average(
         self,
         of: Any,
@@ -448,6 +450,7 @@ class OutputMethods:
         return averaging
 
     @with_options(_options(MovieOutput, MovieOptions))
+    @signals_held
     def movie(
         self,
         of: Any,

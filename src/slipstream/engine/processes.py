@@ -448,7 +448,8 @@ class Interruption:
     """Within this context, signals that would end the process only raise a flag.
 
     A second Ctrl-C, a while after the first, does what it did before: it raises. Outside the
-    main thread, where signals cannot be caught, nothing changes; nor does a hang-up that is ignored.
+    main thread, where signals cannot be caught, nothing changes; nor does a hang-up that is
+    ignored.
     """
 
     def __init__(self, comm: Comm = None) -> None:

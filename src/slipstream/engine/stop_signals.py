@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -21,8 +22,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 # Launchers answer an interrupt by killing the ranks, but all of them pass this one on.
 STOP_SIGNAL = signal.SIGUSR1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, STOP_SIGNAL)
@@ -56,12 +59,12 @@ class StopRequest(BaseException):
         self.exit_status = _INTERRUPTED if self.is_interrupt else 1
 
 
-class SignalHold(contextlib.ContextDecorator):
+class SignalHold:
     """Within this context, signals in the main thread wait for its end, and are handled then.
 
     So a call is done as a whole, or not begun. A second Ctrl-C, a while after the first, ends it
     where it waits for something (`check`): the call has failed then. There is one object,
-    `signals_held`; in other threads, which handle no signals, it does nothing.
+    `signals_held`, a decorator, too; in other threads, which handle no signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -88,6 +91,14 @@ class SignalHold(contextlib.ContextDecorator):
             self._holds = max(0, self._holds - 1)
             if not self._holds:
                 self._settle()
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+            with self:
+                return function(*arguments, **options)
+
+        return call
 
     @property
     def depth(self) -> int:
