@@ -64,7 +64,8 @@ class Points:
 
 def spread(count, most):
     """Return `most` numbers of 0 to `count`, spread evenly, or all of them."""
-    return sorted({round(i * (count - 1) / max(1, most - 1)) for i in range(min(most, count))})
+    most = min(most, count)
+    return sorted({round(i * (count - 1) / max(1, most - 1)) for i in range(most)})
 
 
 @contextlib.contextmanager
