@@ -17,6 +17,7 @@ from slipstream.engine.collective import check_agreement, on_every_rank, sum_ove
 from slipstream.engine.decomposition import Box, whole
 from slipstream.engine.errors import InputError, KnownAttributes, check_type, whole_number
 from slipstream.engine.fields import AXES, Layout, interpolated
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import shown
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
     # -- reading -------------------------------------------------------------------------------
 
+    @signals_held
     def _read(self) -> Array:
         simulation = self._simulation
         simulation._ready()
@@ -170,6 +172,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         place: tuple[int, int] = self._simulation.array_module.empty(0).__dlpack_device__()
         return place
 
+    @signals_held
     def gather(self, root: int | None = None) -> np.ndarray | None:
         """Return the whole field on the host: on all ranks, or only on `root`. Collective."""
         from slipstream.engine.decomposition import redistribute
@@ -209,12 +212,14 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         """Return the smallest value of all ranks, by component. Collective."""
         return self._reduce("min")
 
+    @signals_held
     def _reduce(self, how: str) -> Any:
         simulation = self._simulation
         simulation._ready()
         with together(simulation.comm, f"fields[{self.name!r}].{how}"):
             return simulation._reduced(self, how)
 
+    @signals_held
     def plane(self, axis: str, position: float) -> np.ndarray:
         """Return the values in the plane of points next to a position, on all ranks. Collective.
 
@@ -244,6 +249,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             result[..., rows, columns] = self._simulation.device.to_host(section)
         return sum_over_ranks(self._simulation.comm, result).astype(values.dtype)
 
+    @signals_held
     def at(self, points: Any) -> np.ndarray:
         """Return values between the points, by cubic interpolation, on all ranks. Collective.
 
@@ -330,6 +336,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
     # -- setting -------------------------------------------------------------------------------
 
+    @signals_held
     def __setitem__(self, index: Any, values: Any) -> None:
         simulation = self._simulation
         simulation._ready()

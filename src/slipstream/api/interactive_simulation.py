@@ -50,6 +50,7 @@ from slipstream.engine.errors import (
     whole_number,
 )
 from slipstream.engine.processes import Interrupted, Interruption
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import counted, html_table, shown
 from slipstream.runs.simulation_base import make_simulation
 from slipstream.runs.time_loop import Limits, TimeLoop, check_hits
@@ -88,10 +89,11 @@ def made_together(constructor: Method) -> Method:
     @functools.wraps(constructor)
     def call(self: Any, *arguments: Any, comm: Any = "world", **options: Any) -> None:
         kind = next(one for one in type(self).__mro__ if vars(one).get("__init__") is call)
-        comm = communicator_of(comm, type(self).__name__)
-        with together(comm):
-            check_arguments(inspect.signature(kind), type(self).__name__, arguments, options)
-            constructor(self, *arguments, comm=comm, **options)
+        with signals_held:
+            comm = communicator_of(comm, type(self).__name__)
+            with together(comm), signals_held.lifted(comm is None):
+                check_arguments(inspect.signature(kind), type(self).__name__, arguments, options)
+                constructor(self, *arguments, comm=comm, **options)
 
     return call  # type: ignore[return-value]
 
@@ -102,8 +104,6 @@ def collective(method: Method) -> Method:
     @functools.wraps(method)
     def call(self: InteractiveSimulation, *arguments: Any, **options: Any) -> Any:
         _ = self.solver  # refused once closed
-        if self.comm is None:
-            return method(self, *arguments, **options)
         with together(self.comm, method.__name__):
             return method(self, *arguments, **options)
 
@@ -143,7 +143,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         self, case: Case, comm: Comm | Literal["world"], device: str | Device, **beside: Any
     ) -> None:
         self.comm = communicator_of(comm, type(self).__name__)
-        with together(self.comm):
+        with together(self.comm), signals_held.lifted(self.comm is None):
             check_agreement(self.comm, {"the simulation": case})
             solver = make_simulation(case, self.comm, device, **beside)
         self._solver: Simulation | None = solver
@@ -209,6 +209,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             value = getattr(value, part)
         return value
 
+    @signals_held
     def _change(self, name: str, key: str, value: Any) -> None:
         """Change a key of the case, an attribute for users, from the next step on. Collective."""
         solver = self._ready()
@@ -246,14 +247,17 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """
         self._ready()
 
+    @signals_held
     def _ready(self) -> Simulation:
         solver = self.solver
         if not self._is_prepared:
             with together(self.comm):
-                solver.prepare()
-                self._set_initial()
-            self._is_prepared = True
+                with signals_held.lifted(self.comm is None):  # a second call begins again
+                    solver.prepare()
+                    self._set_initial()
+                self._is_prepared = True
             self._tell()
+        solver.check_whole()
         return solver
 
     def _set_initial(self) -> None:
@@ -644,6 +648,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
     # -- looking -------------------------------------------------------------------------------
 
     @property
+    @signals_held
     def diagnostics(self) -> Mapping[str, float]:
         """Named numbers of the state, such as ``"energy"``: the same on all ranks.
 

@@ -18,6 +18,7 @@ from slipstream.api.output_methods import file_in_run, is_bare
 from slipstream.engine.collective import on_first_rank, together
 from slipstream.engine.errors import InputError, SlipstreamError, path_of
 from slipstream.engine.fields import AXES
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import counted, html_table
 from slipstream.files.durable_files import errors_name, replace_file
 from slipstream.show.console import NotebookDisplay, in_notebook
@@ -97,6 +98,7 @@ def _picture(view: FieldView) -> tuple[str, str]:
     ), f"{what}, coloured from {scale.low:.4g} to {scale.high:.4g}"
 
 
+@signals_held
 def show(
     simulation: InteractiveSimulation,
     field: str | FieldView,

@@ -40,6 +40,7 @@ from slipstream.engine.errors import (
     path_of,
     whole_number,
 )
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import counted, html_table, one_line, printable, shown
 from slipstream.files.checkpoint import CHECKPOINTS_NAME
 from slipstream.files.run_folder import CASE_NAME, FIELDS_NAME, SERIES_NAME, RunFolder
@@ -59,6 +60,7 @@ _CLASSES = {"spectral": "Flow", "lattice": "PorousFlow", "advection": "Advection
 _MOST_PICTURE = 4 << 20
 
 
+@signals_held
 def load(
     case: str | Path | Case,
     settings: Iterable[str] | Mapping[str, Any] = (),
@@ -406,6 +408,7 @@ class OpenedRun(KnownAttributes):
         ]
         return tuple(reversed(states))
 
+    @signals_held
     def restart(
         self,
         settings: Iterable[str] | Mapping[str, Any] = (),
@@ -440,6 +443,7 @@ class OpenedRun(KnownAttributes):
         case = self._case_of_all(shared, lambda: self._tables_at(state), changes, remedy)
         return load(case, device=device, comm=shared)
 
+    @signals_held
     def resume(
         self,
         settings: Iterable[str] | Mapping[str, Any] = (),
@@ -510,6 +514,7 @@ class OpenedRun(KnownAttributes):
             step = whole_number("step", step, 0)
         return recomputation(self._folder, time=time, step=step)
 
+    @signals_held
     def at(
         self,
         time: float | None = None,
@@ -561,7 +566,7 @@ class OpenedRun(KnownAttributes):
         with together(simulation.comm):
             deviation = simulation._retrace(plan, progress)
         if deviation and simulation.rank == 0:
-            warnings.warn(f"{self.path}: {deviation}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self.path}: {deviation}", RuntimeWarning, stacklevel=3)
         return simulation
 
     # -- for people ----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from slipstream.engine.errors import (
     plain_value,
     whole_number,
 )
+from slipstream.engine.stop_signals import signals_held
 from slipstream.runs.time_loop import EverySteps, Occasions, occasions_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Callback(KnownAttributes):
         if simulation is not None:
             self.occasions.take(simulation.solver.time, simulation.solver.step)
             # If it fails, all ranks are here, and can write the state.
-            with together(simulation.comm):
+            with together(simulation.comm), signals_held.lifted():
                 self._function(simulation)
 
 
@@ -316,6 +317,7 @@ class OutputMethods:
     """Output of simulations into files that the user names, in a run's folder or not."""
 
     @with_options(_options(FieldsOutput, OutputOptions))
+    @signals_held
     def output(
         self,
         of: Any,
@@ -387,6 +389,7 @@ class OutputMethods:
         return writing
 
     @with_options(_options(AveragesOutput, AverageOptions))
+    @signals_held
     def average(
         self,
         of: Any,
@@ -448,6 +451,7 @@ class OutputMethods:
         return averaging
 
     @with_options(_options(MovieOutput, MovieOptions))
+    @signals_held
     def movie(
         self,
         of: Any,

@@ -20,6 +20,7 @@ import numpy as np
 from slipstream.engine.array_types import Comm
 from slipstream.engine.error_terms import KeyedError, spelled
 from slipstream.engine.errors import InputError, OutOfMemory, RunError, SlipstreamError
+from slipstream.engine.stop_signals import signals_held
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -86,47 +87,54 @@ def collectively(function: Callable[Parameters, Result]) -> Callable[Parameters,
         users_comm = arguments[position] if len(arguments) > position else options.get("comm")
         if users_comm is None:
             return function(*arguments, **options)
-        comm = own(users_comm, function.__qualname__.removesuffix(".__init__"))
-        if len(arguments) > position:
-            arguments = (*arguments[:position], comm, *arguments[position + 1 :])
-        else:
-            options["comm"] = comm
-        with together(comm):
-            return function(*arguments, **options)
+        with signals_held:
+            comm = own(users_comm, function.__qualname__.removesuffix(".__init__"))
+            if len(arguments) > position:
+                arguments = (*arguments[:position], comm, *arguments[position + 1 :])
+            else:
+                options["comm"] = comm
+            with together(comm):
+                return function(*arguments, **options)
 
     return call
 
 
 @contextlib.contextmanager
-def together(comm: Comm, call: str = "") -> Iterator[None]:
+def together(comm: Comm, call: str = "", holds: bool = True) -> Iterator[None]:
     """Fail on all ranks if the block fails on one of them. Collective.
 
     The communicator is one from `own`, through which the ranks communicate within the block. With
-    any other, or None, this does nothing. `call` names a call of the user, which is refused unless
-    all ranks make it.
+    any other, or None, this does nothing but hold signals back: one on this rank is handled when
+    the call is done on all. Without `holds`, a block that nothing depends on yet may be cut short,
+    unless a caller holds signals back. `call` names a call of the user, which is refused unless all
+    ranks make it.
     """
-    if comm is None or not is_own(comm):
-        yield
-        return
-    comm.check()
-    outer, comm.call = comm.call, call or comm.call
-    try:
-        if call:
-            comm.meet()
+    with signals_held:
+        lifted = signals_held.lifted(not holds and signals_held.depth == 1)
+        if comm is None or not is_own(comm):
+            with lifted:
+                yield
+            return
+        comm.check()
+        outer, comm.call = comm.call, call or comm.call
         try:
-            yield
-        except Exception as failure:
-            if not is_on_all_ranks(failure):
-                comm.fail(failure)
-                on_all_ranks(failure)
-            raise
-        except BaseException as failure:
-            if not is_on_all_ranks(failure):
-                comm.notify_ranks(failure)
-            raise
-        comm.meet()
-    finally:
-        comm.call = outer
+            if call:
+                comm.meet()
+            try:
+                with lifted:
+                    yield
+            except Exception as failure:
+                if not is_on_all_ranks(failure):
+                    comm.fail(failure)
+                    on_all_ranks(failure)
+                raise
+            except BaseException as failure:
+                if not is_on_all_ranks(failure):
+                    comm.notify_ranks(failure)
+                raise
+            comm.meet()
+        finally:
+            comm.call = outer
 
 
 def give_up(comm: Comm, failure: BaseException | None) -> None:

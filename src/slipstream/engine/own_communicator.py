@@ -39,6 +39,7 @@ from slipstream.engine.collective import (
 )
 from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.processes import renew_in_child
+from slipstream.engine.stop_signals import signals_held
 
 # Most meetings take less than _BRISK seconds, in which ranks do not sleep.
 _BRISK = 1e-3
@@ -67,6 +68,7 @@ def _wait(
         if waited > timeout() * patience:
             raise WaitedTooLong("a rank", timeout())
         look()
+        signals_held.check()
         time.sleep(max(_PAUSE, longer_pause(waited)))
 
 
@@ -175,6 +177,7 @@ class OwnCommunicator(MPI.Intracomm):
         if self._given_up:
             raise RunError(self._given_up)
 
+    @signals_held
     def notify_ranks(self, failure: BaseException, topic: int = 0) -> None:
         """End all that ranks do together, or one topic; they learn of it while they wait."""
         text = self.door.notify_ranks(failure, topic)
@@ -203,6 +206,7 @@ class OwnCommunicator(MPI.Intracomm):
     def allgather(self, sendobj: Any) -> list[Any]:
         return self._meet(sendobj)[1]
 
+    @signals_held
     def fail(self, failure: BaseException) -> None:
         """Make the other ranks raise this one's failure at their next meeting. Collective.
 
@@ -222,6 +226,12 @@ class OwnCommunicator(MPI.Intracomm):
 
         Messages are gathered only if there are any: of thousands of ranks they take memory.
         """
+        with signals_held:
+            return self._exchange_packets(message, failure, value)
+
+    def _exchange_packets(
+        self, message: Any, failure: Description | None, value: float
+    ) -> tuple[float, list[Any]]:
         self.check()
         self.door.begun += 1
         packet = MPI.pickle.dumps((failure, self.call, message))
@@ -269,18 +279,20 @@ class OwnCommunicator(MPI.Intracomm):
             # A rank that has failed waits longer: the others have to give up first.
             look = functools.partial(self.look, meets=True)
             _wait(request.Test, patience=1.0 if failure is None else 1.5, look=look)
-        except (WaitedTooLong, RankFailed) as error:
+        except BaseException as error:
             abandoned.append((request, *arrays))
             if not self._given_up:
                 self.notify_ranks(error)
                 self._given_up = "ranks have lost each other here before; make the plan again"
             raise
 
+    @signals_held
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
         self.meet()
         return self._kept(MPI.Intracomm.Dup(self))
 
+    @signals_held
     def part(self, number: int) -> MPI.Intracomm:
         """Return a plain communicator of the ranks with the same number. Collective.
 
@@ -330,8 +342,9 @@ def _after_meeting(name: str) -> Callable[..., Any]:
 
     @functools.wraps(call)
     def meet_and_call(self: OwnCommunicator, *arguments: Any, **options: Any) -> Any:
-        self.meet()
-        return call(self, *arguments, **options)
+        with signals_held:  # the other ranks wait in MPI
+            self.meet()
+            return call(self, *arguments, **options)
 
     return meet_and_call
 
@@ -459,6 +472,7 @@ def _notify_at_exit() -> None:
             family.notify_ranks(failure)
 
 
+@signals_held
 def lend(comm: MPI.Intracomm, owner: str) -> OwnCommunicator:
     """Return a duplicate of a communicator for one owner; see `collective.own`."""
     family = cast(_Family | None, comm.Get_attr(_make_attribute_key()))

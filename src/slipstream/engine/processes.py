@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import contextlib
 import ctypes
 import importlib.util
@@ -17,10 +16,11 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -36,8 +36,11 @@ from slipstream.engine.stop_signals import (
     report_explanation,
     report_readiness,
     report_signal,
+    signals_held,
 )
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 # The most threads, if there are few cores: of thousands, systems refuse some, and
 # OpenMP then ends the process.
 _MOST_THREADS = 256
@@ -101,6 +104,36 @@ def _renew_things() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_things)
+
+
+def result_of(future: Future[Result], timeout: float = math.inf, own: int = 0) -> Result:
+    """Wait for the result of a thread, and return it; `TimeoutError` if it takes too long.
+
+    See `SignalHold.check` for `own`.
+    """
+    end = time.monotonic() + timeout
+
+    def is_over(seconds: float) -> bool:
+        left = end - time.monotonic()
+        futures.wait([future], min(seconds, max(left, 0.0)))
+        return future.done() or left <= 0
+
+    with signals_held:
+        signals_held.wait(is_over, own + 1)
+        return future.result(0)
+
+
+def map_in_threads(
+    threads: int, function: Callable[[Item], Result], items: Iterable[Item]
+) -> list[Result]:
+    """Return the results of a function for some items, found by a number of threads."""
+    with signals_held, ThreadPoolExecutor(threads) as pool:
+        jobs = [pool.submit(function, item) for item in items]
+        try:
+            return [result_of(job, own=1) for job in jobs]
+        finally:
+            for job in jobs:  # of a failure, none begins
+                job.cancel()
 
 
 def thread_count() -> int:
@@ -397,11 +430,6 @@ def _print_error(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-# What `signal.signal` calls between two conversions of numbers to enumerations, which would take
-# 20 us of each single step.
-_set_handler: Callable[[int, Any], Any] = _signal.signal
-
-
 class Interrupted(RunError):
     """The run ended in order, before its end, because it was asked to.
 
@@ -419,35 +447,26 @@ class Interrupted(RunError):
 class Interruption:
     """Within this context, signals that would end the process only raise a flag.
 
-    A second Ctrl-C, a while after the first, does what it did before: it raises. Outside the main
-    thread, where signals cannot be caught, nothing changes; nor does a hang-up that is ignored.
+    A second Ctrl-C, a while after the first, does what it did before: it raises. Outside the
+    main thread, where signals cannot be caught, nothing changes; nor does a hang-up that is
+    ignored.
     """
 
     def __init__(self, comm: Comm = None) -> None:
         self._comm = comm
-        self._first_at: float | None = None
-        self._previous: dict[int, Any] = {}
+        self._is_asked = False
 
     def __enter__(self) -> Interruption:
-        self._previous = {n: _set_handler(n, self._handle) for n in caught_signals()}
+        signals_held.begin_requests(type(self).__exit__)
         return self
 
     def __exit__(self, *_details: object) -> None:
-        for number, handler in self._previous.items():
-            _set_handler(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._first_at is None:
-            self._first_at = now
-        elif number == signal.SIGINT and now - self._first_at > SECONDS_OF_ONE_REQUEST:
-            before = self._previous[number]
-            if callable(before):
-                before(number, frame)
+        signals_held.end_requests()
 
     def requested(self, *wishes: bool) -> tuple[bool, ...]:
         """Return whether any rank was asked to stop, and has each of these wishes. Collective."""
-        flags_here = self._first_at is not None, *wishes
+        self._is_asked |= signals_held.take_requests()
+        flags_here = self._is_asked, *wishes
         if self._comm is None:
             return flags_here
         from mpi4py import MPI

@@ -3,17 +3,29 @@
 While a run steps, `slipstream.engine.processes` takes them as a request to finish the step,
 write and leave. Before and after, nothing would be lost: they raise `StopRequest` then. Nothing but
 Python's own modules is imported here, since a command listens before it loads anything else.
+
+Python may handle a signal between any two operations of the main thread, and a handler that raises
+there can cost a lock: `Condition`, `Event`, `Future` and every ``__exit__`` written in Python are
+entered by a call that may never begin. So whatever takes a lock, or changes more than one thing
+that belongs together, holds signals back until it is done (`signals_held`).
 """
 
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
 import contextlib
+import functools
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any, ParamSpec, TypeVar
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 # Launchers answer an interrupt by killing the ranks, but all of them pass this one on.
 STOP_SIGNAL = signal.SIGUSR1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, STOP_SIGNAL)
@@ -24,6 +36,15 @@ STATUS_FILE = "SLIPSTREAM_STATUS_FILE"
 
 _INTERRUPTED = 130  # what shells return for a command that Ctrl-C has ended
 _last_at = -SECONDS_OF_ONE_REQUEST
+_main_thread: int | None = None
+# Signals whose handlers may raise: the above, and the one by which programs limit a call's time.
+_RAISING = tuple(map(int, (*SIGNALS, signal.SIGALRM)))
+# Seconds between two looks for a signal while something else is waited for.
+_SECONDS_BETWEEN_LOOKS = 0.05
+# What `signal.signal` calls between two conversions of numbers to enumerations, which would take
+# 20 us of each single step.
+_set_handler: Callable[[int, Any], Any] = _signal.signal
+_get_handler: Callable[[int], Any] = _signal.getsignal
 
 
 class StopRequest(BaseException):
@@ -36,6 +57,194 @@ class StopRequest(BaseException):
         super().__init__("interrupted")
         self.is_interrupt = number == signal.SIGINT
         self.exit_status = _INTERRUPTED if self.is_interrupt else 1
+
+
+class SignalHold:
+    """Within this context, signals in the main thread wait for its end, and are handled then.
+
+    So a call is done as a whole, or not begun. A second Ctrl-C, a while after the first, ends it
+    where it waits for something (`check`): the call has failed then. There is one object,
+    `signals_held`, a decorator, too; in other threads, which handle no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        # The contexts that are entered: of this object, and of those that take signals as requests.
+        self._holds = self._requests = 0
+        # The handlers to call later, by number, and the signals to call them for.
+        self._previous: dict[int, Any] = {}
+        self._came: list[int] = []
+        self._first_at: float | None = None
+        self._is_urgent = False
+        # One object, to be recognised: each access to a method makes another.
+        self._handler = self._handle
+        # A signal that raises in these functions would leave an entered context behind.
+        self._ends = {type(self).end_requests.__code__}
+
+    def __enter__(self) -> None:
+        if _is_main_thread():
+            if not self._holds:
+                self._catch(_RAISING)
+            self._holds += 1
+
+    def __exit__(self, *_details: object) -> None:
+        if _is_main_thread():
+            self._holds = max(0, self._holds - 1)
+            if not self._holds:
+                self._settle()
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+            with self:
+                return function(*arguments, **options)
+
+        return call
+
+    @property
+    def depth(self) -> int:
+        """How many contexts of this object the main thread is in."""
+        return self._holds if _is_main_thread() else 0
+
+    def begin_requests(self, end: Callable[..., None]) -> None:
+        """Note signals, those without a handler too; a second Ctrl-C raises, unless it is held.
+
+        The function `end` calls `end_requests`.
+        """
+        if numbers := caught_signals():
+            self._ends.add(end.__code__)
+            self._catch(tuple(map(int, numbers)), is_request=True)
+            self._requests += 1
+
+    def end_requests(self) -> None:
+        """Handle signals as before. A request that came too late is left to a call around this."""
+        if _is_main_thread() and self._requests:
+            self._requests -= 1
+            if not (self._holds or self._requests):
+                self._came = []
+                self._settle()
+
+    def take_requests(self) -> bool:
+        """Return whether a signal came, as a request that the caller answers."""
+        if not (self._came and self._requests and _is_main_thread()):
+            return False
+        self._came = []
+        return True
+
+    def lifted(self, when: bool = True) -> Lifted:
+        """Return a context in which signals raise: for what is the user's, or can begin again."""
+        return Lifted(self, when)
+
+    def swap(self, holds: int) -> int:
+        """Set how many contexts hold signals back; return how many did."""
+        before, self._holds = self._holds, 0
+        if before and not holds:
+            self._settle()
+        elif holds:
+            self._catch(_RAISING)
+            self._holds = holds
+        return before
+
+    def check(self, own: int = 0) -> None:
+        """Handle, in a wait, signals that came: the second Ctrl-C, or an alarm.
+
+        The first is handled, too, if nobody but the caller, in `own` contexts, holds it back.
+        """
+        only_waits = self._holds <= own and not self._requests
+        if self._came and (self._is_urgent or only_waits) and _is_main_thread():
+            self._call_handlers()
+
+    def wait(self, is_over: Callable[[float], object], own: int = 0) -> None:
+        """Wait until a function, which waits for some seconds itself, returns a true value.
+
+        See `check` for `own`.
+        """
+        with self:
+            while not is_over(_SECONDS_BETWEEN_LOOKS):
+                self.check(own + 1)
+
+    def _catch(self, numbers: Sequence[int], is_request: bool = False) -> None:
+        if not (self._holds or self._requests):
+            self._came, self._first_at, self._is_urgent = [], None, False
+        for number in numbers:
+            before = _get_handler(number)
+            if before is not self._handler and (callable(before) or is_request):
+                self._previous[number] = before
+                _set_handler(number, self._handler)
+
+    def _settle(self) -> None:
+        """Handle what was held back; give signals their handlers back, unless they are requests."""
+        if self._requests:
+            if self._is_urgent:
+                self._call_handlers()
+            return
+        for number, before in self._previous.items():
+            if _get_handler(number) is self._handler:  # and not one that was set meanwhile
+                _set_handler(number, before)
+        self._previous = {}
+        if self._came:
+            number, self._came = self._came[0], []
+            signal.raise_signal(number)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        is_again = self._first_at is not None and now - self._first_at > SECONDS_OF_ONE_REQUEST
+        is_urgent = number == signal.SIGALRM or (number == signal.SIGINT and is_again)
+        is_held = self._holds > 0 or (frame is not None and frame.f_code in self._ends)
+        if not (is_held or (self._requests and not is_urgent)):
+            self._came = []
+            self._call(number, frame)
+            return
+        if self._first_at is None:
+            self._first_at = now
+        self._is_urgent |= is_urgent
+        if number not in self._came:
+            self._came.append(number)
+
+    def _call_handlers(self) -> None:
+        came, self._came, self._is_urgent = self._came, [], False
+        for number in came:
+            self._call(number, None)
+
+    def _call(self, number: int, frame: FrameType | None) -> None:
+        before = self._previous.get(number)
+        if callable(before):
+            before(number, frame)
+        elif before == signal.SIG_DFL:
+            _set_handler(number, before)
+            signal.raise_signal(number)
+
+
+class Lifted:
+    """In this context signals raise. One that raises at its end leaves the hold lifted."""
+
+    def __init__(self, hold: SignalHold, when: bool) -> None:
+        self._hold, self._is_on = hold, when and _is_main_thread()
+        self._holds = 0
+
+    def __enter__(self) -> None:
+        if self._is_on:
+            self._holds = self._hold.swap(0)
+
+    def __exit__(self, *_details: object) -> None:
+        if self._is_on and self._holds:
+            self._hold.swap(self._holds)
+
+
+signals_held = SignalHold()
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == _main_thread
+
+
+def _note_main_thread() -> None:
+    """Note the thread that handles signals: in a forked process, the one that has forked."""
+    global _main_thread
+    _main_thread = threading.main_thread().ident
+
+
+_note_main_thread()
+os.register_at_fork(after_in_child=_note_main_thread)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.engine.errors import RunError, SlipstreamError
+from slipstream.engine.processes import map_in_threads
 from slipstream.files.durable_files import PARTIAL, named
 from slipstream.files.foreign_files import content_of, foreign_arrays, open_file
 from slipstream.files.stored_arrays import StoredArrays, reason_of
@@ -168,8 +168,7 @@ def snapshot_checksums(path: Path, times: Sequence[float] | np.ndarray) -> list[
                     continue  # of an array that not all snapshots have
         return checksum
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(of, range(len(times))))
+    return map_in_threads(_THREADS, of, range(len(times)))
 
 
 def _canonical(said: Any) -> int:

@@ -11,7 +11,6 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -24,6 +23,7 @@ from slipstream.engine.collective import on_every_rank
 from slipstream.engine.decomposition import Box, whole
 from slipstream.engine.error_terms import KeyedError, KeyName, PerAxis, keys_in_order
 from slipstream.engine.errors import InputError, plain_value
+from slipstream.engine.processes import map_in_threads
 from slipstream.files.image_formats import FORMATS, PATH, SLICES, Source, array_source, readable
 
 if TYPE_CHECKING:
@@ -231,8 +231,7 @@ class Image:
 
         if self._source.threaded:
             threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(convert, self._batches(box)))
+            map_in_threads(threads, convert, self._batches(box))
         else:
             for planes in self._batches(box):
                 convert(planes)

@@ -407,8 +407,9 @@ def permeability(
             simulation.end_axis(looks.look(simulation.take_pair(most), interruption))
         if texts := simulation.warnings():
             _warn(texts)
+        is_asked = interruption.requested()[0]  # perhaps after the last look
     result = _result(simulation, looks.flows, looks.seconds)
-    if simulation.finished == INTERRUPTED:
+    if is_asked:
         raise on_all_ranks(PermeabilityInterrupted(result))
     endings = [flow.ended for flow in looks.flows]
     if ROUND_OFF in endings:

@@ -31,6 +31,8 @@ from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import on_first_rank
 from slipstream.engine.device import open_device
 from slipstream.engine.fields import Field
+from slipstream.engine.processes import result_of
+from slipstream.engine.stop_signals import signals_held
 from slipstream.files.checkpoint import CHECKPOINTS_NAME, reseal, set_aside_later, write_checkpoint
 from slipstream.files.durable_files import errors_name, flush_folder, replace_file
 from slipstream.files.folder_seals import KeptOutput, Seal
@@ -101,24 +103,25 @@ class WriteQueue:
             done: Future[None] = Future()
             done.set_result(None)
             return done
-        self.check()
-        if self._usual_turn is None:
-            self._usual_turn = sys.getswitchinterval()
-            sys.setswitchinterval(_TURN)
-        if self._most is None:
-            self._most = int(_SHARE * open_device("cpu").memory_free())
-        handed = _HandedFields(self)
-        future = self._thread.submit(self._run, function, handed)
-        self._under_way.append((future, then))
-        try:
-            for field in fields:
-                handed.put(field)
-                del field  # before the next one is made
-        except BaseException as failure:
-            handed.end(failure)
-            raise
-        handed.end()
-        return future
+        with signals_held:
+            self.check()
+            if self._usual_turn is None:
+                self._usual_turn = sys.getswitchinterval()
+                sys.setswitchinterval(_TURN)
+            if self._most is None:
+                self._most = int(_SHARE * open_device("cpu").memory_free())
+            handed = _HandedFields(self)
+            future = self._thread.submit(self._run, function, handed)
+            self._under_way.append((future, then))
+            try:
+                for field in fields:
+                    handed.put(field)
+                    del field  # before the next one is made
+            except BaseException as failure:
+                handed.end(failure)
+                raise
+            handed.end()
+            return future
 
     def has_news(self) -> bool:
         """Return whether `check` has something to do."""
@@ -126,31 +129,33 @@ class WriteQueue:
 
     def check(self) -> None:
         """Call the functions that wait for finished writes; raise the errors of failed ones."""
-        while self.has_news():
-            _, then = self._under_way.popleft()
-            if self._failure is None:
-                then()
-        if self._failure is not None and not self._is_told:
-            self._is_told = True
-            raise self._failure
+        with signals_held:
+            while self.has_news():
+                _, then = self._under_way.popleft()
+                if self._failure is None:
+                    then()
+            if self._failure is not None and not self._is_told:
+                self._is_told = True
+                raise self._failure
 
     def finish(self) -> None:
         """Wait until all is written."""
         for future, _ in list(self._under_way):
-            future.result()
+            result_of(future)
         self.check()
 
     def close(self) -> None:
         """Wait until all is written, and end the thread."""
         if self._thread is None:
             return
-        try:
-            self.finish()
-        finally:
-            self._thread.shutdown()
-            self._thread = None
-            if self._usual_turn is not None:
-                sys.setswitchinterval(self._usual_turn)
+        with signals_held:
+            try:
+                self.finish()
+            finally:
+                self._thread.shutdown()
+                self._thread = None
+                if self._usual_turn is not None:
+                    sys.setswitchinterval(self._usual_turn)
 
     def _run(self, function: Callable[[Iterator[Field]], object], fields: _HandedFields) -> None:
         try:
@@ -177,15 +182,13 @@ class _HandedFields(Iterator[Field]):
     def put(self, field: Field) -> None:
         """Hand over a field as soon as there is room."""
         queue, size = self._queue, field.data.nbytes
+
+        def has_room() -> bool:
+            is_open = self._is_dropped or not queue._bytes or queue._most is None
+            return is_open or queue._bytes + size <= (queue._most or 0)
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._is_dropped
-                    or not queue._bytes
-                    or queue._most is None
-                    or queue._bytes + size <= queue._most
-                )
-            )
+            signals_held.wait(partial(self._changed.wait_for, has_room))
             if not self._is_dropped:
                 queue._bytes += size
                 self._waiting.append(field)
@@ -439,7 +442,7 @@ class OutputWriter:
         """Return the spectra that have been written, on rank 0: the time and the curves of each."""
         if self._spectra_written is None:
             return []
-        self._spectra_written.result()
+        result_of(self._spectra_written)
         self._queue.check()
         return StoredSpectra(StoredArrays(self._stores["spectra.zarr"].path), self._spectra)
 

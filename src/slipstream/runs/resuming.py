@@ -146,7 +146,11 @@ def resume_run(
     """
     comm = own(comm, "resume")
     path = Path(folder)
-    with _explain_errors(), together(comm), claim_run(path, comm, _check_writable) as claimed:
+    with (
+        _explain_errors(),
+        together(comm, holds=False),
+        claim_run(path, comm, _check_writable) as claimed,
+    ):
         # Another segment may have come and gone since anybody looked.
         _read_on_first_rank(comm, claimed, settings, case, from_state, None)
         state = open_checkpoint(claimed.name, comm)

@@ -159,7 +159,7 @@ def run_case(
         If the run was asked to stop, or ``time.wall`` is over; its last state is written.
     """
     options = options or RunOptions()
-    with together(simulation.comm):
+    with together(simulation.comm, holds=False):
         if isinstance(output, OutputFolder):
             _CaseRun(simulation, output, console, options, earlier).run()
             return

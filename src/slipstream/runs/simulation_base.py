@@ -31,6 +31,7 @@ from slipstream.engine.fields import (
     PointValues,
 )
 from slipstream.engine.schedule import Timeline
+from slipstream.engine.stop_signals import signals_held
 
 if TYPE_CHECKING:
     from slipstream.files.checkpoint import Checkpoint
@@ -218,6 +219,8 @@ class Simulation(ABC):
         self.step_log = StepLog()
         # Whether what looks on between two steps wants the run to end there.
         self.is_to_stop = False
+        # Whether an interrupt has ended a step before its end.
+        self._is_cut_short = False
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -279,7 +282,7 @@ class Simulation(ABC):
             If memory does not suffice, which is found out before allocating, or there is no state
             to continue from, or it does not suit the case.
         """
-        with together(self.comm):
+        with together(self.comm, holds=False):
             if not self._is_allocated:
                 self._allocate()
                 self._is_allocated = True
@@ -331,11 +334,27 @@ class Simulation(ABC):
         pass its end; a simulation whose steps cannot be shortened does a whole one, so that the
         run ends with the first step that reaches its end. `step` counts those done.
         """
-        if self.step_log.is_on:
-            self.step_log.note(self.step, self.time, step_size, self.times_fields_set)
-        timeline = self._advance(step_size, self.is_timed and self.timer.wants_next())
-        if timeline is not None:
-            self.timer.add(timeline, self._busy_seconds(timeline))
+        with signals_held:
+            self.check_whole()
+            if self.step_log.is_on:
+                self.step_log.note(self.step, self.time, step_size, self.times_fields_set)
+            try:
+                timeline = self._advance(step_size, self.is_timed and self.timer.wants_next())
+            except Exception:
+                raise
+            except BaseException:
+                self._is_cut_short = True
+                raise
+            if timeline is not None:
+                self.timer.add(timeline, self._busy_seconds(timeline))
+
+    def check_whole(self) -> None:
+        """Refuse a state that is half a step."""
+        if self._is_cut_short:
+            raise RunError(
+                "a second interrupt has cut a time step short, and the fields are lost; make the"
+                " simulation again, or restart it from a checkpoint"
+            )
 
     def change(self, settings: Mapping[str, Any], source: str = "change") -> None:
         """Continue with other settings from the next step on. Collective.

@@ -174,7 +174,7 @@ def check_run(
     rank = 0 if comm is None else comm.rank
     console = (console or make_console()) if rank == 0 else Console(quiet=True)
     simulation = make()
-    with together(simulation.comm):
+    with together(simulation.comm, holds=False):
         trial, pilot = _do_trial(simulation, folder, console, kmax_eta)
         # Summing up may take memory too, of a run that is long enough.
         stepping = cost_of(case, trial, pilot).parts[STEPPING]
@@ -185,7 +185,7 @@ def check_run(
         del simulation
         began = clock.perf_counter()
         again = make()
-        with together(again.comm):
+        with together(again.comm, holds=False):
             again.prepare()
         trial.starting = -trial.starting + clock.perf_counter() - began
     cost = cost_of(case, trial, pilot)

@@ -29,6 +29,7 @@ from slipstream.case.case_loading import read_tables
 from slipstream.case.common_tables import Case
 from slipstream.engine.device.host_compiler import COUNT
 from slipstream.engine.processes import TERMINAL, launched_size
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import (
     REST,
     STEPPING,
@@ -248,16 +249,18 @@ class CompilingLine:
 
     def __enter__(self) -> CompilingLine:
         if not self._console.quiet:
-            self._thread.start()
+            with signals_held:
+                self._thread.start()
         return self
 
     def __exit__(self, *_details: object) -> None:
-        self._is_over.set()
-        if self._console.quiet:
-            return
-        self._thread.join()
-        if self._live is not None:
-            self._live.stop()
+        with signals_held:
+            self._is_over.set()
+            if self._console.quiet:
+                return
+            self._thread.join()
+            if self._live is not None:
+                self._live.stop()
         done = COUNT.compiled - self._before
         if self._began and done:
             took = duration(clock.perf_counter() - self._began)

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from slipstream.engine.errors import RunError
+from slipstream.engine.stop_signals import signals_held
 
 if TYPE_CHECKING:
     from slipstream.engine.fields import Spectra
@@ -75,11 +76,12 @@ class PictureProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._process.returncode is None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with the copies of it that draw
-        self._thread.shutdown()
-        with contextlib.suppress(BrokenPipeError), self._process:  # a message may be half sent
-            pass
+        with signals_held:
+            if self._process.returncode is None:
+                os.killpg(self._process.pid, signal.SIGKILL)  # with the copies of it that draw
+            self._thread.shutdown()
+            with contextlib.suppress(BrokenPipeError), self._process:  # a message may be half sent
+                pass
 
     def begin(
         self, folder: str | Path, requests: Sequence[Request], for_page: bool = False
@@ -90,7 +92,8 @@ class PictureProcess:
         self._folder, self._folder_there = Path(folder), path
         wanted = path, list(requests), for_page
         # A thread, since the process takes nothing before it has loaded.
-        self._answer = self._thread.submit(self._exchange, wanted)
+        with signals_held:
+            self._answer = self._thread.submit(self._exchange, wanted)
 
     def finish(self) -> list[Path]:
         """Wait until all pictures are drawn, and return their paths.
@@ -102,11 +105,12 @@ class PictureProcess:
         RunError
             If one cannot be drawn.
         """
+        from slipstream.engine.processes import result_of
         from slipstream.files.durable_files import named
 
         if self._answer is None:
             return []
-        drawn, failures = self._answer.result()
+        drawn, failures = result_of(self._answer)
         for failure in failures:
             if isinstance(failure, tuple):
                 number, reason, file = failure

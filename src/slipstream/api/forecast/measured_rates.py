@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -32,6 +31,7 @@ from slipstream.engine.errors import InputError
 from slipstream.engine.exchange import TRANSPORTS, Block, ExchangePlan, Transport, make_transport
 from slipstream.engine.exchange.transport_registry import can_aggregate, transport_class
 from slipstream.engine.outofcore.file_arrays import FileHome, OpenFile, files_of
+from slipstream.engine.processes import map_in_threads
 from slipstream.engine.schedule import StepGraph, commit
 from slipstream.engine.tuner import medians
 from slipstream.files.durable_files import errors_name, flush_file, flush_folder, replace_file
@@ -164,7 +164,7 @@ def _make_requests(requests: Sequence[tuple[str, _Piece]]) -> None:
     left = iter(requests)
     turn = threading.Lock()
 
-    def work() -> None:
+    def work(_: int) -> None:
         memory = mmap.mmap(-1, _REQUEST)
         memory.write(bytes(range(256)) * (_REQUEST // 256))
         while True:
@@ -177,9 +177,7 @@ def _make_requests(requests: Sequence[tuple[str, _Piece]]) -> None:
             if (os.preadv if way == "in" else os.pwritev)(number, part, offset) != count:
                 raise OSError(f"a drive took less than {count} bytes")
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for job in [pool.submit(work) for _ in range(_AT_ONCE)]:
-            job.result()
+    map_in_threads(_AT_ONCE, work, range(_AT_ONCE))
 
 
 def senders_and_receivers(pattern: str, ranks: int) -> list[tuple[int, int]]:

@@ -310,7 +310,7 @@ def calibrate_here(path: Path, device: str, folder: Path, console: Console) -> N
     """
     comm = own(mpi_launch.world_comm(), "calibration")
     on_first_rank(comm, lambda: check_folder_of("--calibrate", path))
-    with together(comm):
+    with together(comm, holds=False):
         machine = calibrate(open_matching_device(device, comm), comm, path, folder)
     if comm is None or comm.rank == 0:
         if machine.storage is not None and machine.storage.node_read_gb_per_s is None:

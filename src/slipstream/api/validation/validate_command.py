@@ -111,7 +111,7 @@ def run_case(family: str, case: ReferenceCase, device: Device, comm: Comm) -> Ou
     began, failure = clock.perf_counter(), ""
     findings: list[Finding] = []
     try:
-        with together(comm):
+        with together(comm, holds=False):
             for finding in case.run(device, comm):
                 findings.append(finding)
     except WaitedTooLong:

@@ -50,6 +50,7 @@ from slipstream.engine.device.memory import (
     use_huge_pages,
 )
 from slipstream.engine.processes import renew_in_child, thread_count
+from slipstream.engine.stop_signals import signals_held
 
 # The code that sets the number of threads of OpenMP.
 _THREADS = kernels.source("openmp_threads.hpp", {})
@@ -73,7 +74,8 @@ class HostEvent(Event):
         return self._reached.is_set()
 
     def synchronize(self) -> None:
-        self._reached.wait()
+        if not self._reached.is_set():
+            signals_held.wait(self._reached.wait)
         if self._failure is not None:
             raise self._failure
 
@@ -202,12 +204,13 @@ class HostStream(_TimedStream):
 
     def _started(self) -> _Worker:
         # An operation of the host does not look at the stream that it runs on.
-        self._worker = worker = _Worker(InlineStream())
-        renew_in_child(self)
-        weakref.finalize(self, worker.queue.put, None)
-        if self._begin is not None:
-            worker.queue.put(self._begin)
-        threading.Thread(target=worker.work, daemon=True).start()
+        with signals_held:
+            self._worker = worker = _Worker(InlineStream())
+            renew_in_child(self)
+            weakref.finalize(self, worker.queue.put, None)
+            if self._begin is not None:
+                worker.queue.put(self._begin)
+            threading.Thread(target=worker.work, daemon=True).start()
         return worker
 
 

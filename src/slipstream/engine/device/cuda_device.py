@@ -36,6 +36,7 @@ from slipstream.engine.device.memory import new_memory, note
 from slipstream.engine.device.nvrtc_processes import OPTIONS, SideCompiler, loaded_library
 from slipstream.engine.device.pool_limit import give_back, keep_to_limit, reserve
 from slipstream.engine.errors import InputError, RunError
+from slipstream.engine.processes import result_of
 
 if TYPE_CHECKING:
     pass
@@ -149,7 +150,7 @@ class _Program:
     def _module(self) -> Any:
         module = cupy.cuda.function.Module()
         with self._context:
-            module.load(self._binary.result())
+            module.load(result_of(self._binary))
         return module
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.private_cache import SCRATCH, find_or_make
-from slipstream.engine.processes import renew_in_child
+from slipstream.engine.processes import renew_in_child, result_of
+from slipstream.engine.stop_signals import signals_held
 
 # No contraction: multiply and add round separately, as in the GPU build, unless a kernel asks
 # for fma(); that is what lets both machines give the same bits.
@@ -188,8 +189,18 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     _running.add(process)
     if _forbidden:
         _stop(process)
+    messages = ""
+
+    def is_over(seconds: float) -> bool:
+        nonlocal messages
+        try:
+            messages = process.communicate(timeout=seconds)[1]
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     try:
-        messages = process.communicate()[1]
+        signals_held.wait(is_over, own=1)
     except BaseException:
         _stop(process)
         process.communicate()
@@ -246,7 +257,7 @@ class HostCompilations:
 
         `finish` waits for it if it is needed.
         """
-        with self._lock:
+        with signals_held, self._lock:
             begun = self._libraries.get((text, fast))
             is_compiled = begun and begun.done() and not (begun.cancelled() or begun.exception())
             if is_needed and not is_compiled:
@@ -271,17 +282,18 @@ class HostCompilations:
         RunError
             If it cannot be.
         """
-        with self._lock:
-            begun = self._libraries.setdefault((text, fast), Future())
-        if not begun.done():
-            self._compile(text, fast, begun)
-        try:
-            return begun.result()
-        except Exception:
-            # Whoever needs it next tries again.
+        with signals_held:
             with self._lock:
-                self._libraries.pop((text, fast), None)
-            raise
+                begun = self._libraries.setdefault((text, fast), Future())
+            if not begun.done():
+                self._compile(text, fast, begun)
+            try:
+                return result_of(begun, own=1)
+            except Exception:
+                # Whoever needs it next tries again.
+                with self._lock:
+                    self._libraries.pop((text, fast), None)
+                raise
 
     def finish(self) -> None:
         """Wait for all programs that have been begun and are needed."""
@@ -297,10 +309,10 @@ class HostCompilations:
 
     def stop(self) -> None:
         """Compile nothing more, and end compilers that are running."""
-        with self._lock:
+        with signals_held, self._lock:
             for library in self._libraries.values():
                 library.cancel()
-        with no_compilers():
+        with signals_held, no_compilers():
             for _ in self._threads:
                 self._queue.put(None)
             for thread in self._threads:

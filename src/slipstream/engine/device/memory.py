@@ -8,13 +8,12 @@ import mmap
 import os
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
 
 from slipstream.engine.array_types import Array
-from slipstream.engine.processes import thread_count
+from slipstream.engine.processes import map_in_threads, thread_count
 
 Allocated = TypeVar("Allocated", bound=Array)
 # The meter that counts in this thread, if one does.
@@ -139,8 +138,7 @@ def touch(memory: np.ndarray, is_new: bool = False) -> None:
         else:
             pages.max()
 
-    with ThreadPoolExecutor(thread_count()) as pool:
-        list(pool.map(of_part, range(0, len(memory), _TOUCHED)))
+    map_in_threads(thread_count(), of_part, range(0, len(memory), _TOUCHED))
 
 
 def unmap(address: int, size: int) -> None:

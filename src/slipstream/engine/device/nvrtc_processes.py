@@ -22,6 +22,7 @@ from slipstream.engine.device.host_compiler import COUNT
 from slipstream.engine.device.nvrtc_compiler import CompilationError, compile_program
 from slipstream.engine.errors import RunError
 from slipstream.engine.private_cache import find_or_make
+from slipstream.engine.stop_signals import signals_held
 
 # No contraction to fused multiply-adds: see FLAGS in `host_compiler`. The options about subnormal
 # numbers are CuPy's, so that its kernels and these agree.
@@ -49,12 +50,13 @@ class SideCompiler:
     def submit(self, text: str, options: tuple[str, ...]) -> Future[bytes]:
         """Return a future of the binary of a program."""
         binary: Future[bytes] = Future()
-        self._queue.put((text, options, binary))
-        COUNT.add_waiting(1)
-        if self._threads < max(1, self._most):
-            self._threads += 1
-            # A daemon: nothing is lost if the process ends before everything is compiled.
-            threading.Thread(target=self._work, daemon=True).start()
+        with signals_held:
+            self._queue.put((text, options, binary))
+            COUNT.add_waiting(1)
+            if self._threads < max(1, self._most):
+                self._threads += 1
+                # A daemon: nothing is lost if the process ends before everything is compiled.
+                threading.Thread(target=self._work, daemon=True).start()
         return binary
 
     def _work(self) -> None:

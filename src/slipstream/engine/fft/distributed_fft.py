@@ -30,6 +30,7 @@ from slipstream.engine.fft.fft_tuning import make_plan
 from slipstream.engine.fft.user_arrays import PendingTransform, RecordedSteps, Turns, UserArrays
 from slipstream.engine.outofcore.memory_budget import Streaming
 from slipstream.engine.schedule import CommittedStep, StepGraph, Timeline, commit
+from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import html_table, html_text
 
 if TYPE_CHECKING:
@@ -50,17 +51,18 @@ def _announce_refusals(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: DistributedFFT, *arguments: Any, **options: Any) -> Any:
-        try:
-            self._get_plan()
-            return method(self, *arguments, **options)
-        except InputError as failure:
-            # The other ranks may know of the failure, or fail themselves.
-            is_known = is_on_all_ranks(failure) or getattr(failure, "is_told", False)
-            if self._door is not None and not is_known:
-                with self._turns:
-                    self._door.begun += 1
-                    self._announce_refusal(failure)
-            raise
+        with signals_held:
+            try:
+                self._get_plan()
+                return method(self, *arguments, **options)
+            except InputError as failure:
+                # The other ranks may know of the failure, or fail themselves.
+                is_known = is_on_all_ranks(failure) or getattr(failure, "is_told", False)
+                if self._door is not None and not is_known:
+                    with self._turns:
+                        self._door.begun += 1
+                        self._announce_refusal(failure)
+                raise
 
     return call  # type: ignore[return-value]
 
@@ -258,7 +260,7 @@ class DistributedFFT(KnownAttributes):
         if self._component is not None:
             self._component.close()
             self._component = None
-        with self._turns.last():
+        with signals_held, self._turns.last():
             if self._plan is not None:
                 self.device.synchronize()
             self._plan = self._transport = self._comm = None
@@ -365,9 +367,10 @@ class DistributedFFT(KnownAttributes):
         self._get_plan()
         if self.arguments.fields == 1:
             return self
-        if self._component is None:
-            self._component = self.like(fields=1)
-        return self._component
+        with signals_held:
+            if self._component is None:
+                self._component = self.like(fields=1)
+            return self._component
 
     def __enter__(self) -> DistributedFFT:
         return self

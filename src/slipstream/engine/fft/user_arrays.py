@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import threading
@@ -23,9 +24,10 @@ from slipstream.engine.device.memory import MemoryMeter
 from slipstream.engine.errors import InputError, KnownAttributes, RunError
 from slipstream.engine.fft.device_exchange import padded_row
 from slipstream.engine.fft.fft_arguments import Arguments
-from slipstream.engine.processes import renew_in_child
+from slipstream.engine.processes import renew_in_child, result_of
 from slipstream.engine.schedule import CommittedStep
 from slipstream.engine.schedule.step_graph import ByteRegion
+from slipstream.engine.stop_signals import signals_held
 
 # DLPack's device types of host memory, pinned or not.
 _DLPACK_HOST = (1, 3, 11)
@@ -321,7 +323,9 @@ class PendingTransform(KnownAttributes):
                 "begin it again"
             )
         try:
-            outcome: npt.NDArray[Any] = self._started.result(timeout)
+            outcome: npt.NDArray[Any] = result_of(
+                self._started, math.inf if timeout is None else timeout
+            )
             return outcome
         except NotYet:
             if self._started.done():
@@ -351,6 +355,7 @@ class _NoRank:
 class Turns:
     """Serialises the plans that share a communicator: one call at a time, in order.
 
+    A call holds signals back from before it takes its turn until it has given that back.
     Asynchronous calls run in a separate thread, one after the other, and other calls wait for them.
     """
 
@@ -368,17 +373,26 @@ class Turns:
         self._executor = self._last = self._thread = None
 
     def __enter__(self) -> None:
-        if self._last is not None:
-            self.settle()
-        # On one rank calls take turns; several ranks might order calls of threads differently.
-        if not self._lock.acquire(blocking=self._alone):
-            raise InputError(
-                "another thread is running this plan; accepted: one call at a time, or a plan for "
-                "each thread"
-            )
+        signals_held.__enter__()
+        try:
+            if self._last is not None:
+                self.settle()
+            if self._lock.acquire(blocking=False):
+                return
+            # On one rank calls take turns; several ranks might order calls of threads differently.
+            if not self._alone:
+                raise InputError(
+                    "another thread is running this plan; accepted: one call at a time, or a plan "
+                    "for each thread"
+                )
+            signals_held.wait(functools.partial(self._lock.acquire, True), own=1)
+        except BaseException:
+            signals_held.__exit__()
+            raise
 
     def __exit__(self, *exception: object) -> None:
         self._lock.release()
+        signals_held.__exit__()
 
     @contextlib.contextmanager
     def last(self) -> Iterator[None]:
@@ -401,7 +415,7 @@ class Turns:
         """Wait for earlier calls, unless called by one; their own callers get their errors."""
         last = self._last
         if last is not None and self._thread != threading.get_ident():
-            wait([last])
+            signals_held.wait(lambda seconds: wait([last], seconds).done, own=1)
             if self._last is last:
                 self._last = None
 

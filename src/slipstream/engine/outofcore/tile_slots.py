@@ -29,6 +29,7 @@ from slipstream.engine.outofcore.file_arrays import FileHome, MappedFiles, OpenF
 from slipstream.engine.outofcore.memory_budget import Streaming, TooLittleMemory
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 from slipstream.engine.schedule.step_graph import Node
+from slipstream.engine.stop_signals import signals_held
 
 # The most requests of a transfer that are under way together.
 _DEPTH = 8
@@ -84,8 +85,9 @@ class FileTransfer:
         files = max(len(files.files) for _, _, files in self._pairs)
         depth = min(_DEPTH * files, 1 + size // _WORTH)
         run = functools.partial(_transfer, self._reads)
-        jobs = [_pool(self._reads).submit(run, requests) for _ in range(depth)]
-        failures = [job.exception() for job in jobs]  # all have ended before any is raised
+        with signals_held:
+            jobs = [_pool(self._reads).submit(run, requests) for _ in range(depth)]
+            failures = [job.exception() for job in jobs]  # all have ended before any is raised
         for failure in failures:
             if failure is not None:
                 raise failure

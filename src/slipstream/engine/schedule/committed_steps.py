@@ -20,6 +20,7 @@ from slipstream.engine.schedule.overlap_executor import (
     named_error,
 )
 from slipstream.engine.schedule.step_graph import MAIN_LANE, Node, StepGraph
+from slipstream.engine.stop_signals import signals_held
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,20 +225,21 @@ class CommittedStep:
         `RunError` that names the node, on all ranks. After that, steps with exchanges of the same
         transport cannot be run.
         """
-        try:
-            self._run(profile, stream)
-        except InputError:
-            raise  # before any node has run, on all ranks
-        except BaseException as failure:
-            raised = failure
-            if isinstance(failure, Exception) and not isinstance(failure, SlipstreamError):
-                raised = RunError(f"the step failed: {str(failure) or type(failure).__name__}")
-            for node in self.nodes:
-                if node.transfer:
-                    node.transfer.give_up(raised)
-            if raised is failure:
-                raise
-            raise raised from failure
+        with signals_held:  # a step that a signal cuts short leaves lanes that wait for each other
+            try:
+                self._run(profile, stream)
+            except InputError:
+                raise  # before any node has run, on all ranks
+            except BaseException as failure:
+                raised = failure
+                if isinstance(failure, Exception) and not isinstance(failure, SlipstreamError):
+                    raised = RunError(f"the step failed: {str(failure) or type(failure).__name__}")
+                for node in self.nodes:
+                    if node.transfer:
+                        node.transfer.give_up(raised)
+                if raised is failure:
+                    raise
+                raise raised from failure
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
         raise NotImplementedError

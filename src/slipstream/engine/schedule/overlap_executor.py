@@ -15,6 +15,7 @@ from slipstream.engine.collective import RankFailed, WaitedTooLong, longer_pause
 from slipstream.engine.device import Device, Event, HostCall, LaneNode, Operation, Span, Stream
 from slipstream.engine.errors import RunError
 from slipstream.engine.schedule.step_graph import MAIN_LANE, Node, StepGraph, Transfer
+from slipstream.engine.stop_signals import signals_held
 
 # A device, and the name of one of its lanes.
 _Lane = tuple[Device, str]
@@ -239,6 +240,7 @@ class Patience:
         self._sleep(idle, self._inline and idle < _BRISK)
 
     def _sleep(self, waited: float, brisk: bool) -> None:
+        signals_held.check()
         if brisk:
             os.sched_yield()
         elif waited < _LONG:
