@@ -376,7 +376,12 @@ class RealRows:
         )
 
     def bind_stored(
-        self, points: Array, base: Array, tables: tuple[Array, Array, Array], kept: int
+        self,
+        points: Array,
+        base: Array,
+        tables: tuple[Array, Array, Array],
+        kept: int,
+        scale: float = 1.0,
     ) -> Operation:
         """Return the forward transform whose modes are stored at places given by tables.
 
@@ -392,7 +397,7 @@ class RealRows:
             points,
             base,
             self._roots,
-            self._real(1),
+            self._real(scale),
             fields,
             outer,
             rows,

@@ -134,8 +134,10 @@ class RouteTransform(Part):
         how = "stored by them" if stores else "packed by them"
         return f", exchange, {how}, ".join(stages)
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        self._record(graph, source, target, True, 1.0)
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        self._record(graph, source, target, True, scale)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -181,7 +183,7 @@ class RouteTransform(Part):
                 for end in ends:
                     pieces = end.pieces if end else _whole(result)
                     if axis == _X:
-                        self._record_rows(graph, array, pieces)
+                        self._record_rows(graph, array, pieces, scale)
                     else:
                         self._record_chunks(graph, axis, array, pieces, forward, arrived)
                     if end:
@@ -235,13 +237,15 @@ class RouteTransform(Part):
         array = memory[: math.prod(stored)].reshape(stored)
         return array[tuple(slice(0, extent) for extent in shape)]
 
-    def _record_rows(self, graph: StepGraph, points: Array, pieces: Pieces) -> None:
+    def _record_rows(
+        self, graph: StepGraph, points: Array, pieces: Pieces, scale: float
+    ) -> None:
         """Record the forward transform along x of local points into pieces of their modes."""
         for group in _groups(pieces, (0, 1, 2)):
             part = points[group[0][0][:_X]]
             for selected, views in _split_by_field(part, [view for _, view in group]):
                 if len(pieces) == 1:
-                    operation = self._rows.bind(selected, views[0], True)
+                    operation = self._rows.bind(selected, views[0], True, scale)
                 else:
                     tables = [
                         np.full(self._modes[2].count, value, np.int64) for value in (NOT_KEPT, 0, 0)
@@ -258,7 +262,7 @@ class RouteTransform(Part):
                         self._device.array(tables[2]),
                     )
                     operation = self._rows.bind_stored(
-                        selected, views[0], on_device, len(tables[0])
+                        selected, views[0], on_device, len(tables[0]), scale
                     )
                 graph.add(operation, reads=[selected], writes=views, label="fft x", category="fft")
 

@@ -115,14 +115,19 @@ ProductOf: TypeAlias = Callable[[Device], PointProduct]
 
 
 def record_from_points(
-    graph: StepGraph, passes: Passes, points: Array | PointOperation, fields: int, chunks: int = 1
+    graph: StepGraph,
+    passes: Passes,
+    points: Array | PointOperation,
+    fields: int,
+    chunks: int = 1,
+    scale: float = 1.0,
 ) -> None:
     """Record the pass over planes that takes `fields` fields from physical space. Collective.
 
-    `record_columns` comes next. `points` is this rank's array, or the operation that makes the
-    points of each batch: see `PlaneTask`.
+    They are multiplied by a constant. `record_columns` comes next. `points` is this rank's array,
+    or the operation that makes the points of each batch: see `PlaneTask`.
     """
-    _record_planes(graph, passes, PlaneTask(0, fields, points), chunks)
+    _record_planes(graph, passes, PlaneTask(0, fields, points, scale=scale), chunks)
 
 
 def record_to_points(

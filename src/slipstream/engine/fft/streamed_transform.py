@@ -417,9 +417,11 @@ class StreamedSlabs(Part):
         inward = points + (columns + between) * item
         return self._fields * inward, self._fields * (leaving + between + modes) * item
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record planes -> columns; arrays (fields, ...) on the host."""
-        self._record(graph, source, target, True, 1.0)
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record planes -> columns, times a constant; arrays (fields, ...) on the host."""
+        self._record(graph, source, target, True, scale)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -443,7 +445,7 @@ class StreamedSlabs(Part):
             tiles, part = passes[field], slice(field, field + 1)
             chunks = tiles.plane_chunks
             if is_planes and forward:
-                record_from_points(graph, tiles, points[part], 1, chunks)
+                record_from_points(graph, tiles, points[part], 1, chunks, scale)
             elif is_planes:
                 record_to_points(graph, tiles, points[part], 1, chunks, scale)
             elif forward and not skips:

@@ -181,8 +181,10 @@ class Part:
         """Return a description of the part in one line, for users."""
         return "another rank transforms"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record the transform from physical to spectral space."""
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record the transform from physical to spectral space, times a constant."""
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -259,8 +261,10 @@ class Redistribution(Part):
     def describe(self) -> str:
         return f"exchange from boxes of {self._boxes[0].shape} to {self._boxes[1].shape}"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record source layout -> target layout."""
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record source layout -> target layout; the scale must be 1."""
         self._record(graph, self._ways[0], source, target)
 
     def record_backward(
@@ -357,15 +361,17 @@ class AxisTransform(Part):
         kind = "real " if self._real else ""
         return f"{kind}transform along axis {self._axis - 1}"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record points -> modes; the source is not changed."""
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record points -> modes, times a constant; the source is not changed."""
         everything, aside = self._all, self._points
         if everything is None or (everything.shape == target.shape and aside is None):
-            self._transform(graph, source, target, True)
+            self._transform(graph, source, target, True, scale)
             return
         if aside is not None:
             self._copy(graph, aside, source, "transpose")
-        self._transform(graph, source if aside is None else aside, everything, True)
+        self._transform(graph, source if aside is None else aside, everything, True, scale)
         for kept, among_all in self._sides(target, everything):
             self._copy(graph, kept, among_all, "truncate")
 
@@ -383,12 +389,9 @@ class AxisTransform(Part):
                 graph.add(fill, writes=[rest], label="pad", category="pack")
             source = everything
         aside = self._points
-        self._transform(graph, source, target if aside is None else aside, False)
+        self._transform(graph, source, target if aside is None else aside, False, scale)
         if aside is not None:
             self._copy(graph, target, aside, "transpose")
-        if scale != 1.0:
-            scaled, both = self._device.scale(target, scale), [target]
-            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def _copy(self, graph: StepGraph, target: Array, source: Array, label: str) -> None:
         if self._points is None:
@@ -406,14 +409,21 @@ class AxisTransform(Part):
             category="pack",
         )
 
-    def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
-        label = f"fft axis {self._axis - 1}"
-        for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
-            operation = self._device.fft(points, modes, self._axis, forward)
+    def _transform(
+        self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
+    ) -> None:
+        label, axis = f"fft axis {self._axis - 1}", self._axis
+        # Kernels of CPUs scale the rows that they store, but not columns.
+        fused = scale if self._device.kind != "cpu" or axis == source.ndim - 1 else 1.0
+        for lane, (points, modes) in in_lanes(graph, axis, source, target):
+            operation = self._device.fft(points, modes, axis, forward, scale=fused)
             writes = [modes] if forward or not self._real else [points, modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane
             )
+        if fused != scale and target.size:
+            scaled, both = self._device.scale(target, scale), [target]
+            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def _sides(self, kept: Array, everything: Array) -> list[tuple[Array, Array]]:
         """Return the places of the modes of each sign: among the kept modes, and among all."""
