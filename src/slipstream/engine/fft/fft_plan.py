@@ -37,6 +37,7 @@ from slipstream.engine.fft.transform_parts import (
     Redistribution,
     along,
     in_lanes,
+    split_scale,
 )
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 
@@ -149,8 +150,9 @@ class SlabTransform(Part):
     ) -> None:
         """Record spectral -> physical, times a constant; parameters as in `record_forward`."""
         fields, chunks = self._fields, self._options.plane_chunks
-        record_columns(graph, self._engine, spectral, chunks=chunks)
-        record_to_points(graph, self._engine, physical, fields, chunks, scale)
+        first, last = split_scale(scale, self._engine.geometry.shape)
+        record_columns(graph, self._engine, spectral, chunks=chunks, scale=first)
+        record_to_points(graph, self._engine, physical, fields, chunks, last)
 
     def _holds_columns(self, physical: Array, spectral: Array) -> bool:
         """Return whether columns may be transformed along z in the array of their modes.

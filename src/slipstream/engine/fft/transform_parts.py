@@ -164,6 +164,21 @@ def truncate(
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))
 
 
+def split_scale(scale: float, shape: Sequence[int]) -> tuple[float, float]:
+    """Return the factors of the first and of the last pass of a backward transform.
+
+    Each axis of a `shape` has a share, as in NumPy, so that no sum overflows whose result does
+    not. The first factor has those of all axes but the last. It is a power of two, so that results
+    have the bits of a transform that scales at its end.
+    """
+    points = math.prod(shape)
+    if scale >= 1.0 or points == 1:
+        return 1.0, scale
+    share = 1.0 - math.log(shape[-1]) / math.log(points)
+    first = 2.0 ** round(share * math.log2(scale))
+    return first, scale / first
+
+
 class Part:
     """The interface of the parts of a transform. `Part()` itself does nothing.
 
@@ -412,18 +427,13 @@ class AxisTransform(Part):
     def _transform(
         self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
     ) -> None:
-        label, axis = f"fft axis {self._axis - 1}", self._axis
-        # Kernels of CPUs scale the rows that they store, but not columns.
-        fused = scale if self._device.kind != "cpu" or axis == source.ndim - 1 else 1.0
-        for lane, (points, modes) in in_lanes(graph, axis, source, target):
-            operation = self._device.fft(points, modes, axis, forward, scale=fused)
+        label = f"fft axis {self._axis - 1}"
+        for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
+            operation = self._device.fft(points, modes, self._axis, forward, scale=scale)
             writes = [modes] if forward or not self._real else [points, modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane
             )
-        if fused != scale and target.size:
-            scaled, both = self._device.scale(target, scale), [target]
-            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def _sides(self, kept: Array, everything: Array) -> list[tuple[Array, Array]]:
         """Return the places of the modes of each sign: among the kept modes, and among all."""
