@@ -605,6 +605,8 @@ def _checked_dtype(dtype: Any) -> np.dtype:
         checked: np.dtype | None = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         checked = None
-    if checked is None or checked.name not in FFT_DTYPES or not checked.isnative:
-        raise InputError(f"dtype {dtype!r}; accepted: {', '.join(FFT_DTYPES)}, in native order")
+    if checked is not None and checked.kind in "biu":
+        return np.dtype(np.float64)
+    if checked is None or checked.name not in FFT_DTYPES:
+        raise InputError(f"dtype {dtype!r}; accepted: {', '.join(FFT_DTYPES)}")
     return np.dtype(checked.name)
