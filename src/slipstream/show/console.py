@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -108,6 +109,16 @@ class NotebookBar:
         )
 
 
+class TextConsole(Console):
+    """A console that prints letters which terminals obey as text, whatever file quotes them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
 def make_console() -> Console:
     """Return the console on standard output, which knows whether that is a terminal.
 
@@ -115,9 +126,9 @@ def make_console() -> Console:
     and if that was not Slipstream the output is treated as a log.
     """
     if launched_size() is None:
-        return Console()
+        return TextConsole()
     is_watched = os.environ.get(TERMINAL) == "1"
-    return Console(force_terminal=is_watched, force_interactive=is_watched)
+    return TextConsole(force_terminal=is_watched, force_interactive=is_watched)
 
 
 def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:
