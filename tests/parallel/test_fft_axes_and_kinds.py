@@ -247,18 +247,18 @@ def test_sums_overflow_only_where_their_scaled_result_does(comm, device, options
         dtype = ("float32", "complex64")[number % 2]
         fft = DistributedFFT(dtype=dtype, comm=comm, device=device, norm=norm, **options)
         generator = np.random.default_rng(comm.rank if comm else 0)
-        for transform, given, into, factor in (
+        for call, given, into, factor in (
             (fft.forward, fft.empty_input(), fft.empty_output(), fft.arguments.factors[0]),
             (fft.backward, fft.empty_output(), fft.empty_input(), fft.arguments.factors[1]),
         ):
             one = generator.uniform(1, 2, given.shape).astype(given.dtype)
-            small = fft.device.to_host(transform(fft.device.array(one), out=into)).copy()
+            small = fft.device.to_host(call(fft.device.array(one), out=into)).copy()
             most = float(abs(small).max(initial=0))
             most = most if comm is None else max(comm.allgather(most))
             # The results, and the sums along any one axis, are representable.
             spare = math.log2(max(most, 4 * max(options["shape"])))
             power = np.float32(2.0 ** math.floor(126 - spare))
-            large = transform(fft.device.array(one * power), out=into)
+            large = call(fft.device.array(one * power), out=into)
             np.testing.assert_array_equal(fft.device.to_host(large), small * power)
             if factor < 0.01:
                 assert math.log2(most / factor * 0.9) + math.log2(power) > 128

@@ -42,6 +42,8 @@ from slipstream.engine.text import (
     quantity,
 )
 
+# Steps that are counted.
+_MOST_STEPS = 1e15
 # Seconds between two changes of a bar: each is a message to the browser.
 _PAUSE = 0.25
 
@@ -168,15 +170,18 @@ def announce_steps(
     known = [text if name == "step" else f"{name}: {text}" for name, text in description.items()]
     for text in filter(None, (*known, origin)):
         _print_line(console, text)
-    steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
+    # An end that is out of reach has more steps than a number counts.
+    exact = (case.time.end - time) / step_size - 1e-9
+    steps = max(1, math.ceil(min(exact, _MOST_STEPS))) * case.steps_at_once
     if most is not None:
         steps = min(steps, most)
+    number_of_steps = counted(steps, "step") if exact < _MOST_STEPS else f"{exact:.1g} steps"
     is_fixed = case.fixed_step is not None
     kind = "time step" if is_fixed else "first time step"
     about = ("at most " if case.ends_early else "") if is_fixed else "about "
     size = step_size / case.steps_at_once
     number = "" if courant is None else f" (Courant number {courant:.3g})"
-    console.print(f"{kind} {size:.4g}{number}, {about}{counted(steps, 'step')}", highlight=False)
+    console.print(f"{kind} {size:.4g}{number}, {about}{number_of_steps}", highlight=False)
 
 
 def show_warnings(console: Console, warnings: Iterable[str]) -> None:

@@ -127,9 +127,9 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
 def laid_out(figure: Figure) -> Figure:
     """Return a figure with its panels in their final positions, and its text harmless."""
     for text in figure.findobj(Text):
-        said = text.get_text()  # type: ignore[attr-defined]
+        said = text.get_text()
         if printable(said) != said:
-            text.set_text(printable(said))  # type: ignore[attr-defined]
+            text.set_text(printable(said))
     # Left to do it itself, Matplotlib draws everything once more to lay it out, and so it does with
     # an engine that does nothing.
     engine = figure.get_layout_engine()
@@ -224,7 +224,7 @@ def svg_of(figure: Figure, name: str) -> str:
 
 def _below_title(figure: Figure) -> Bbox | None:
     """Return the box of a figure without its title, which is hidden."""
-    heading = figure._suptitle  # type: ignore[attr-defined]
+    heading = figure._suptitle
     if heading is None:
         return None
     heading.set_visible(False)

@@ -1,7 +1,6 @@
 """Where the terminal or file cannot show every letter, commands write plainly, without an error."""
 
 import codecs
-import contextlib
 import io
 import os
 import subprocess

@@ -103,7 +103,9 @@ def test_the_console_prints_all_text_as_text(capsys, monkeypatch):
     with Live(Text(EVIL, "bold"), console=console, auto_refresh=False):
         pass
     said = capsys.readouterr().out
-    assert "\x1b[1ma\\x1b]0;title" in said and is_harmless(re.sub("\x1b\\[[?]?[0-9]*[a-zA-Z]", "", said))
+    assert "\x1b[1ma\\x1b]0;title" in said and is_harmless(
+        re.sub("\x1b\\[[?]?[0-9]*[a-zA-Z]", "", said)
+    )
 
 
 def test_what_is_watched_is_text(tmp_path, capsys):

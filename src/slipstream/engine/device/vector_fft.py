@@ -169,11 +169,16 @@ def bind_lines(
     if not a * b * columns:
         return lambda stream: None
     real = source[0].real.dtype.name
-    if n == 1 and scale == 1.0 and (copy := _plan_row_copies(device, source, target, (a, b, columns))):
+    if (
+        n == 1
+        and scale == 1.0
+        and (copy := _plan_row_copies(device, source, target, (a, b, columns)))
+    ):
         return copy
     is_plain = _find_radices(n) != ()
-    special = {"PLAIN": is_plain, "SCALED": scale != 1.0}
-    kernel, length = _kernel(device, "fft_columns", n, real, forward, **special)
+    kernel, length = _kernel(
+        device, "fft_columns", n, real, forward, PLAIN=is_plain, SCALED=scale != 1.0
+    )
     tables = [
         0 if one is None else one if isinstance(one, int) else address_of(one)
         for side in (source, target)

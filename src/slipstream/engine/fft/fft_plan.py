@@ -422,9 +422,7 @@ class Plan:
             # The first transform scales, before the sums of the others can overflow; there is
             # always one.
             scales = not isinstance(part, Redistribution)
-            part.record_forward(
-                graph, arrays[number], arrays[number + 1], scale if scales else 1.0
-            )
+            part.record_forward(graph, arrays[number], arrays[number + 1], scale if scales else 1.0)
             scale = 1.0 if scales else scale
 
     def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:

@@ -109,9 +109,9 @@ class PointProduct:
 class PlaneTask:
     """The work of a pass over planes: `inputs` fields to physical space, `outputs` back.
 
-    With `points`, an array (fields, planes, ny, nx), it goes one way: there or from there, times
-    the scale along x. They may also be an operation that uses, or fills, each batch of points, and may
-    overwrite it. Without them the task makes a product at each point; without that either, the
+    With `points`, an array (fields, planes, ny, nx), it goes one way, there or from there, and
+    scales along x. They may also be an operation that uses, or fills, each batch of points, and
+    may overwrite it. Without them the task makes a product at each point; without that either, the
     values do not change.
     """
 

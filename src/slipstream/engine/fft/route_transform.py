@@ -239,9 +239,7 @@ class RouteTransform(Part):
         array = memory[: math.prod(stored)].reshape(stored)
         return array[tuple(slice(0, extent) for extent in shape)]
 
-    def _record_rows(
-        self, graph: StepGraph, points: Array, pieces: Pieces, scale: float
-    ) -> None:
+    def _record_rows(self, graph: StepGraph, points: Array, pieces: Pieces, scale: float) -> None:
         """Record the forward transform along x of local points into pieces of their modes."""
         for group in _groups(pieces, (0, 1, 2)):
             part = points[group[0][0][:_X]]

@@ -137,6 +137,7 @@ def test_given_outputs_are_filled_and_returned():
         ({"truncation": (1, 9, 1)}, "no such wavenumbers; accepted: at most"),
         ({"workers": 2}, "workers is 2, ranks that transform; accepted on one rank: 1"),
         ({"schedule": "eager"}, "schedule 'eager' is unknown; accepted"),
+        ({"residency": "disk", "scratch": 3}, "scratch is 3; accepted: a folder, or a list of"),
         ({"device": "abacus"}, "'abacus' is unknown; accepted"),
     ],
 )
