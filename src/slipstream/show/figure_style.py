@@ -224,7 +224,7 @@ def svg_of(figure: Figure, name: str) -> str:
 
 def _below_title(figure: Figure) -> Bbox | None:
     """Return the box of a figure without its title, which is hidden."""
-    heading = figure._suptitle
+    heading = figure._suptitle  # type: ignore[attr-defined]
     if heading is None:
         return None
     heading.set_visible(False)

@@ -329,8 +329,8 @@ class RouteTransform(Part):
                     for side, table in zip(sides if forward else sides[::-1], tables, strict=True)
                 )
                 shape = selected.shape[0], selected.shape[other], selected.shape[_X]
-                sides = modes_side, points_side
-                operation = self._lines[axis].bind(*sides, shape, forward, scale)
+                line = self._lines[axis]
+                operation = line.bind(modes_side, points_side, shape, forward, scale)
                 label = f"fft {_NAMES[axis]}"
                 graph.add(
                     operation,
