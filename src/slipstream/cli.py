@@ -57,12 +57,14 @@ from slipstream.engine.collective import on_first_rank
 from slipstream.engine.errors import InputError, RunError, SlipstreamError
 from slipstream.engine.processes import thread_count
 from slipstream.engine.stop_signals import StopRequest, listening
-from slipstream.engine.text import allow_plain_output, printable
+from slipstream.engine.text import allow_plain_output, lost_output, printable
 
 if TYPE_CHECKING:
     from slipstream.runs import Simulation
     from slipstream.runs.run_case import RunOptions
 
+# The status of commands whose result is in a folder, whatever becomes of what they print.
+_SUCCESS = 0
 # The error that Typer raises for wrong options: a class of the click that it brings.
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -126,7 +128,7 @@ def run(
     ] = None,
     quiet: Quiet = False,
     log_level: LogLevel = "info",
-) -> None:
+) -> int | None:
     """Run a case and write its output into a folder."""
     from slipstream.files.output_folder import check_folder, claim_folder
     from slipstream.show.picture_process import PictureProcess
@@ -147,7 +149,7 @@ def run(
 
         if on_first_rank(comm, lambda: has_state(folder)):
             _resume(folder, overrides, ranks, comm, quiet, log_level, case)
-            return
+            return _SUCCESS
     # Without a state there is nothing to resume, but perhaps the rows of a run that was killed.
     overwrite = overwrite or resumes
 
@@ -169,7 +171,7 @@ def run(
         with _exit_unfinished():
             made = functools.partial(make_simulation, settled, comm)
             check_run(made, settled, folder, comm, kmax_eta=wanted)
-        return
+        return None
     draws = settled.output.pictures and (comm is None or comm.rank == 0)
     with (
         _exit_unfinished(),
@@ -182,6 +184,7 @@ def run(
 
         options = replace(_run_options(overrides, log_level), artist=artist)
         run_case(make_simulation(settled, comm), claimed, _stream_of_run(quiet), options=options)
+    return _SUCCESS
 
 
 @app.command()
@@ -195,10 +198,11 @@ def resume(
     from_state: Annotated[
         bool, flag("--from-state", "Take the case from the state, not from the folder.")
     ] = False,
-) -> None:
+) -> int:
     """Continue a run where it stopped, in its folder, on any number of ranks."""
     overrides, comm = _overrides(settings, device), _launched_comm(ranks)
     _resume(folder, overrides, ranks, comm, quiet, log_level, from_state=from_state)
+    return _SUCCESS
 
 
 def _overrides(settings: list[str] | None, device: str | None) -> list[str]:
@@ -636,7 +640,10 @@ def main(
         try:
             allow_plain_output()
             thread_count()  # before libraries with OpenMP are loaded
-            sys.exit(command(arguments, prog_name=name, standalone_mode=False) or 0)
+            status = command(arguments, prog_name=name, standalone_mode=False)
+            if reason := lost_output():
+                _report_loss(reason, is_failure=status is None)
+            sys.exit(status or 0)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # the help, unless rich has printed it
@@ -658,6 +665,14 @@ def main(
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning of the library as one line, without the code that it comes from."""
     print(f"slipstream: warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+
+
+def _report_loss(reason: str, is_failure: bool) -> None:
+    """Say that some output could not be written: a failure where nothing else has the result."""
+    text = f"standard output: {reason}, so some of it is missing"
+    if is_failure:
+        raise RunError(text)
+    _show_warning(text)
 
 
 def _fail(error: SlipstreamError, heading: str = "error: ") -> None:

@@ -290,7 +290,7 @@ def test_arrays_that_a_plan_cannot_take_are_refused_on_all_ranks(comm, device, d
     if direction == "backward":
         u, out = out, u
     transform = getattr(fft, direction)
-    for array in (u[:1], u[0], u[None], u.astype(np.complex64), u.astype(u.dtype.newbyteorder())):
+    for array in (u[:1], u[0], u[None], u.astype(np.complex64), u.astype(object)):
         with pytest.raises(InputError, match="this plan takes shape"):
             transform(array)
     for array in (out[:1], out[0], out.astype(np.complex64), u[..., :1]):
@@ -336,12 +336,12 @@ def test_what_is_no_array_is_refused_by_the_name_of_the_argument(comm, device, m
     target = "u_hat" if method == "profile" else "out"
     call = getattr(fft, method)
     wrong = [*NO_ARRAYS.values(), np.ma.masked_array(device.to_host(source), mask=True)]
-    wrong.append(device.to_host(source).astype(source.dtype.newbyteorder()))
     wrong.append(device.to_host(source).astype(object))
     for one in wrong:
         with pytest.raises(InputError, match=f"^{name} is .* this plan takes shape"):
             call(one, out)
-    for one in wrong:
+    swapped = device.to_host(out).astype(out.dtype.newbyteorder())
+    for one in (*wrong, swapped):
         if one is None and method != "profile":
             continue  # then the plan allocates the result
         with pytest.raises(InputError, match=f"^{target} is .* this plan takes shape"):

@@ -1,5 +1,7 @@
 """Any axes, kinds and norms of arrays of any number of axes, on any number of ranks."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -217,6 +219,75 @@ def test_factors_are_those_of_a_transform_and_its_inverse(comm, device):
     forward, backward = fft.arguments.factors
     assert forward == pytest.approx(backward)
     assert 1 / (forward * backward) == pytest.approx(period("dst1", 4) * 5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"order": "natural"},
+        {"layout": "pencil"},
+        {"layout": "root", "fields": 2},
+        {"residency": "host"},
+        pytest.param(
+            {"residency": "host", "streaming": {"tiles": 20}, "fields": 2}, marks=pytest.mark.slow
+        ),
+        {"truncation": "2/3"},
+        {"kinds": "dct2"},
+        {"kinds": ("dst4", "fft", "dct1")},
+        {"shape": (24, 40)},
+        {"shape": (24, 40), "residency": "host"},
+        {"shape": (6, 4, 5, 8)},
+    ],
+    ids=str,
+)
+def test_sums_overflow_only_where_their_scaled_result_does(comm, device, options):
+    """Powers of two change no bits, however large the sums would be without a scale."""
+    options = {"shape": (12, 10, 8), **options}
+    for number, norm in enumerate(("backward", "ortho", "forward")):
+        dtype = ("float32", "complex64")[number % 2]
+        fft = DistributedFFT(dtype=dtype, comm=comm, device=device, norm=norm, **options)
+        generator = np.random.default_rng(comm.rank if comm else 0)
+        for call, given, into, factor in (
+            (fft.forward, fft.empty_input(), fft.empty_output(), fft.arguments.factors[0]),
+            (fft.backward, fft.empty_output(), fft.empty_input(), fft.arguments.factors[1]),
+        ):
+            one = generator.uniform(1, 2, given.shape).astype(given.dtype)
+            small = fft.device.to_host(call(fft.device.array(one), out=into)).copy()
+            most = float(abs(small).max(initial=0))
+            most = most if comm is None else max(comm.allgather(most))
+            # The results, and the sums along any one axis, are representable.
+            spare = math.log2(max(most, 4 * max(options["shape"])))
+            power = np.float32(2.0 ** math.floor(126 - spare))
+            large = call(fft.device.array(one * power), out=into)
+            np.testing.assert_array_equal(fft.device.to_host(large), small * power)
+            if factor < 0.01:
+                assert math.log2(most / factor * 0.9) + math.log2(power) > 128
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"order": "natural"},
+        {"layout": "pencil"},
+        {"layout": "root"},
+        {"residency": "host"},
+        {"axes": (1, 0, 2)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(6, 5, 8), (5, 4, 7), (1, 12, 12), (6, 4), (9,)], ids=str)
+def test_modes_of_no_real_field_give_the_points_of_numpy(comm, device, shape, options):
+    if len(shape) < len(options.get("axes", ())):
+        return
+    for dtype in ("float64", "float32"):
+        fft = DistributedFFT(shape, dtype, comm=comm, device=device, **options)
+        (modes,) = field(fft.spectral_shape, fft.arguments.complex_dtype)
+        axes = options.get("axes", tuple(range(len(shape))))
+        expected = np.fft.irfftn(modes, [shape[axis] for axis in axes], axes)
+        back = fft.device.to_host(fft.backward(modes[fft.output_box.slices()]))
+        points = expected[fft.input_box.slices()]
+        tolerance = TOLERANCE[dtype] * abs(expected).max()
+        np.testing.assert_allclose(back, points, rtol=0, atol=tolerance)
 
 
 def test_lanes_share_transforms_along_an_axis(comm, device, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 
 from first_rank import on_first_rank
 from flows import RANDOM, advance, resumed_from, save
+from refusals import refused
 from slipstream.case import parse_case
 from slipstream.engine.collective import own
 from slipstream.engine.device import HostDevice
@@ -106,3 +107,34 @@ def test_states_go_on_with_the_same_bits(comm, device, shared_folder, monkeypatc
     found = everything(advance(later, STEPS - STEPS // 2, STEP))
     for key, values in found.items():
         assert (values == whole[key]).all(), key
+
+
+WRONG_PLACES = {
+    "texts": ["a", "b"],
+    "texts of numbers": [["1", "2", "3"]] * 40,
+    "a text": "here",
+    "ragged": [[1, 2, 3], [1]],
+    "objects": [[None, 0, 0]] * 40,
+    "complex": [[1j, 0, 0]] * 40,
+    "huge": [[10**400, 0, 0]] * 40,
+    "masked": np.ma.masked_array(np.zeros((40, 3)), mask=True),
+    "one": 3.0,
+    "too few": np.zeros((39, 3)),
+    "planar": np.zeros((40, 2)),
+    "nan": np.full((40, 3), np.nan),
+}
+
+
+def test_places_of_wrong_kinds_are_refused_on_all_ranks(comm, device):
+    simulation = made(comm, device)
+    before = simulation.particles.whole("falling", "position", simulation.time)
+    for name, places in WRONG_PLACES.items():
+        wrong = places if comm is None or comm.rank == comm.size - 1 else before
+        with refused(
+            r"^particles\['falling'\].positions .*; accepted: \(40, 3\), finite x, y and z"
+        ):
+            simulation.place_particles("falling", wrong)
+        after = simulation.particles.whole("falling", "position", simulation.time)
+        np.testing.assert_array_equal(after, before, err_msg=name)
+    simulation.place_particles("falling", np.ones((40, 3), ">i4"))
+    assert (simulation.particles.whole("falling", "position", simulation.time) == 1).all()

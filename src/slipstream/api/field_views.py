@@ -16,7 +16,7 @@ from slipstream.engine.array_types import Array
 from slipstream.engine.collective import check_agreement, on_every_rank, sum_over_ranks, together
 from slipstream.engine.decomposition import Box, whole
 from slipstream.engine.errors import InputError, KnownAttributes, check_type, whole_number
-from slipstream.engine.fields import AXES, Layout, interpolated
+from slipstream.engine.fields import AXES, Layout, interpolated, places_of
 from slipstream.engine.stop_signals import signals_held
 from slipstream.engine.text import shown
 
@@ -266,16 +266,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             grid spacing.
         """
         parts = self._read().reshape(-1, *self._box.shape)
-        try:
-            places = np.asarray(points, dtype=float)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"points are {shown(points)}; accepted: (n, 3), finite x, y and z of each"
-            ) from None
-        if places.ndim != 2 or places.shape[1] != 3 or not np.isfinite(places).all():
-            raise InputError(
-                f"points have shape {places.shape}; accepted: (n, 3), finite x, y and z of each"
-            )
+        places = places_of("points", points)
         if self._layout.walls is not None:
             from slipstream.runs.output_formats import check_places
 

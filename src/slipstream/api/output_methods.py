@@ -536,7 +536,10 @@ def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _points(points: Any) -> Any:
-    return None if points is None else plain_value(np.asarray(points))
+    try:
+        return None if points is None else plain_value(np.asarray(points))
+    except ValueError:  # of lists of different lengths, which the case refuses
+        return points
 
 
 def _box(box: Mapping[str, Any] | None) -> dict[str, Any] | None:

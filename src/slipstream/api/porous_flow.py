@@ -34,9 +34,10 @@ def _as_array(image: Any) -> np.ndarray:
         values = np.asarray(image)
     except ValueError as error:  # of lists of different lengths
         raise InputError(f"image: {error}; accepted: an array of three axes") from None
-    if values.ndim != 3:
+    if values.ndim not in (2, 3):
         raise InputError(
-            f"image has {values.ndim} axes; accepted: an array of three, in the order z, y, x"
+            f"image has {values.ndim} axes; accepted: an array of three, in the order z, y, x, or"
+            " of two, y and x"
         )
     return values
 

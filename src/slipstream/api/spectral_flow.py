@@ -588,7 +588,12 @@ class Flow(InteractiveSimulation):
         module = self.array_module
 
         def checked() -> Any:
-            array = modes if isinstance(modes, np.ndarray | module.ndarray) else np.asarray(modes)
+            try:
+                array = modes if isinstance(modes, module.ndarray) else np.asarray(modes)
+            except ValueError:  # of lists of different lengths
+                raise InputError(
+                    f"modes[{name!r}]: {shown(modes)} is no array; accepted: numbers"
+                ) from None
             if array.ndim and array.shape != expected.shape:
                 raise InputError(
                     f"modes[{name!r}]: the values have shape {array.shape}; accepted:"

@@ -12,8 +12,8 @@ from pydantic import Field, field_validator
 
 from slipstream.case.common_tables import Case, Grid, Initial, Output, Run, Time
 from slipstream.case.table import (
+    EndTime,
     Key,
-    Positive,
     Precision,
     Table,
     Unchecked,
@@ -65,7 +65,7 @@ class GaussianInitial(Initial):
 class AdvectionTime(Time):
     """``[time]``: how far to go."""
 
-    end: Positive = Key(
+    end: EndTime = Key(
         ...,
         "in crossings of the box along the fastest axis; the run ends with the first step that gets"
         " there",

@@ -8,7 +8,16 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from slipstream.case.output_tables import AveragesOutput, FieldsOutput, MovieOutput, ScalarsOutput
-from slipstream.case.table import Key, Positive, Table, Unchecked, as_tuple, one_of, three
+from slipstream.case.table import (
+    EndTime,
+    Key,
+    Positive,
+    Table,
+    Unchecked,
+    as_tuple,
+    one_of,
+    three,
+)
 from slipstream.engine.accepted import DEVICES, SCHEDULES, TRANSPORTS
 from slipstream.engine.errors import InputError, bytes_of
 
@@ -79,7 +88,7 @@ class Initial(Table):
 class Time(Table):
     """``[time]``: how far to go."""
 
-    end: Positive = Key(..., "time at which the run ends", example=10)
+    end: EndTime = Key(..., "time at which the run ends", example=10)
     max_steps: Annotated[int, Field(gt=0)] | None = Key(
         None,
         "number of steps after which the run ends even before time.end; steps of an earlier run,"

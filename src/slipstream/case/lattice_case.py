@@ -89,7 +89,8 @@ def _even(number: int) -> int:
     return number
 
 
-EvenSteps = Annotated[int, BeforeValidator(_whole), Field(gt=0), AfterValidator(_even)]
+# Up to 2^53, as times are floating-point numbers.
+EvenSteps = Annotated[int, BeforeValidator(_whole), Field(gt=0, le=1 << 53), AfterValidator(_even)]
 
 
 def _in_range(drive: float) -> float:

@@ -69,7 +69,7 @@ from slipstream.engine.accepted import (
     WIRES,
     listed,
 )
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, folder_names
 from slipstream.engine.text import shown
 
 # The keys of each flow and their defaults; `...` is none.
@@ -496,7 +496,10 @@ class SpectralStreaming(Table):
 
 def _folders(value: Any) -> Any:
     """Return one folder, or several, as a tuple."""
-    return (value,) if isinstance(value, str) else as_tuple(value)
+    try:
+        return None if value is None else folder_names(value)
+    except InputError:
+        raise ValueError(f"accepted: a folder, or a list of folders, not {shown(value)}") from None
 
 
 class SpectralRun(ExchangingRun):

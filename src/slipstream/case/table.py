@@ -99,6 +99,8 @@ class _Unchecked:
 
 
 Positive = Annotated[float, Field(gt=0)]
+# A time at which a run ends: steps, and times of output, until then are numbers.
+EndTime = Annotated[float, Field(gt=0, lt=1e100)]
 Precision = Annotated[str, one_of(PRECISIONS)]
 
 

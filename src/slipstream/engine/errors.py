@@ -147,6 +147,14 @@ def path_of(name: str, value: Any) -> Path:
     return Path(value)
 
 
+def folder_names(scratch: Any) -> tuple[str, ...]:
+    """Return the names of one folder for files, or of several; `InputError` of other kinds."""
+    several = scratch if isinstance(scratch, list | tuple) else [scratch]
+    if not all(isinstance(one, str | os.PathLike) for one in several):
+        raise InputError(f"scratch is {shown(scratch)}; accepted: a folder, or a list of folders")
+    return tuple(str(os.fspath(one)) for one in several)
+
+
 def name_among(argument: str, value: Any, accepted: Iterable[str]) -> str:
     """Return one of the accepted names, or raise `InputError`."""
     if not isinstance(value, str) or value not in accepted:

@@ -15,6 +15,7 @@ from slipstream.engine.collective import sum_over_ranks
 from slipstream.engine.decomposition import Box
 from slipstream.engine.device import host_values
 from slipstream.engine.errors import InputError
+from slipstream.engine.text import shown
 
 # What kmax_eta below 1 means, in all messages.
 UNRESOLVED = "the smallest eddies are not resolved"
@@ -399,6 +400,22 @@ def check_reduction(how: str, accepted: tuple[str, ...], where: str, what: str) 
 def on_host(values: Array) -> np.ndarray:
     """Return an array as NumPy's, in the order of the device's work, which this may be part of."""
     return host_values(values)
+
+
+def places_of(name: str, values: Any, count: int | None = None) -> np.ndarray:
+    """Return finite places (n, 3) as an array, or raise `InputError`; `count` of them if given."""
+    accepted = f"accepted: ({'n' if count is None else count}, 3), finite x, y and z of each"
+    try:
+        places = np.asarray(values)
+    except (TypeError, ValueError):  # of lists of different lengths
+        places = np.empty(0, object)
+    if places.dtype.kind not in "iuf" or isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{name} are {shown(values)}; {accepted}")
+    if places.ndim != 2 or places.shape[1] != 3 or count not in (None, len(places)):
+        raise InputError(f"{name} have shape {places.shape}; {accepted}")
+    if not np.isfinite(places).all():
+        raise InputError(f"{name} are not all finite; {accepted}")
+    return places.astype(float)
 
 
 def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> np.ndarray:

@@ -16,8 +16,9 @@ from typing import Any
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # The most letters of a text that is not shortened.
 _MOST_LETTERS = 80
-# The errors of a pipe, or a terminal, that nobody reads any more.
+# The errors of a pipe, or a terminal, that nobody reads any more; and of a disk without room.
 _GONE = (errno.EPIPE, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Letters of output, as people write them in ASCII.
 _WRITTEN = str.maketrans(
     {"π": "pi", "µ": "u", "−": "-", "–": "-", "—": "-", "²": "^2", "³": "^3", "×": "x", "·": "*"}
@@ -105,15 +106,27 @@ def plain(failure: UnicodeError) -> tuple[str, int]:
 
 
 class _UnheardFile(io.FileIO):
-    """A file that accepts text which nobody reads."""
+    """A file that accepts text which nobody reads, or for which there is no room."""
+
+    # The reason why some text is lost that somebody may want to read.
+    lost = ""
 
     def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in (*_GONE, *_FULL):
                 raise
+            if error.errno in _FULL and not self.lost:
+                self.lost = error.strerror or str(error)
             return memoryview(content).nbytes
+
+
+def lost_output() -> str:
+    """Return why not all of the standard output could be written; "" if it was."""
+    sys.stdout.flush()
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw.lost if isinstance(raw, _UnheardFile) else ""
 
 
 def allow_plain_output() -> None:

@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,32 @@ _SILENT = logging.NullHandler()
 
 @dataclass(frozen=True)
 class Source:
-    """An image that can be read; `open` gives what three slices index, as a context manager."""
+    """An image that can be read; `open` gives what three slices index, as a context manager.
+
+    An image of two axes becomes a volume of one slice.
+    """
 
     name: str  # in messages
-    shape: tuple[int, ...]  # three of them
+    shape: tuple[int, ...]  # three of them, once made
     dtype: np.dtype
     open: Callable[[], AbstractContextManager[Any]]
     planes: int = 1  # stored together: reading one of them costs as much as reading all
     threaded: bool = False  # whether several threads may read at the same time
     # File and number of bytes before the first value, if the file has the bare values.
     raw: tuple[Path, int] | None = None
+    # Whether the file is a picture, not a volume.
+    is_flat: bool = False
 
     def __post_init__(self) -> None:
-        fault = "" if len(self.shape) == 3 else "; accepted: three axes"
+        if len(self.shape) == 2:
+            for name, value in (
+                ("shape", (1, *self.shape)),
+                ("open", functools.partial(_open_as_slice, self.open)),
+                ("planes", 1),
+                ("is_flat", True),
+            ):
+                object.__setattr__(self, name, value)
+        fault = "" if len(self.shape) == 3 else "; accepted: three axes, or two of one slice"
         if not fault and 0 in self.shape:
             fault = ": no voxel at all"
         if fault:
@@ -69,6 +82,23 @@ class Source:
                 f": {self.name} has values of type {self.dtype}; accepted: whole "
                 "numbers, floating-point numbers and booleans",
             )
+
+
+@contextlib.contextmanager
+def _open_as_slice(open_picture: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
+    with open_picture() as values:
+        yield _OneSlice(values)
+
+
+@dataclass(frozen=True)
+class _OneSlice:
+    """Values of two axes, indexed as a volume."""
+
+    values: Any
+
+    def __getitem__(self, box: tuple[slice, slice, slice]) -> np.ndarray:
+        plane: np.ndarray = np.asarray(self.values[box[1:]])[None][box[0]]
+        return plane
 
 
 @contextlib.contextmanager
@@ -183,15 +213,9 @@ def npy_source(path: Path) -> Source:
 
 
 def tiff_source(path: Path) -> Source:
-    """Return a TIFF file: a stack of pages, or a volume in one page."""
+    """Return a TIFF file: a stack of pages, or a picture of one."""
     image = _grey_pages(path)
-    if image.shape[0] == 1:
-        raise KeyedError(
-            PATH,
-            f": {path} is one page only, of {_pixels(image)}; accepted: a stack of pages, or the "
-            "folder of all slices (an image one voxel thick: .npy, or raw values)",
-        )
-    return image
+    return replace(image, is_flat=image.shape[0] == 1)
 
 
 def _pixels(image: Source) -> str:

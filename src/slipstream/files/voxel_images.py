@@ -184,10 +184,13 @@ class PoreRule:
 
 
 class Image:
-    """An image of `shape` z, y, x; any box of it can be read. Made by `open_image`."""
+    """An image of `shape` z, y, x; any box of it can be read. Made by `open_image`.
+
+    It `is_flat` if it was a picture of two axes, which is a single slice.
+    """
 
     def __init__(self, source: Source, rule: PoreRule, comm: Comm) -> None:
-        self.shape = source.shape
+        self.shape, self.is_flat = source.shape, source.is_flat
         self._source, self._rule, self._comm = source, rule, comm
         # A few of the values other than 0 that have been read, unless a rule says which are pore.
         self._seen: set[float] = set()

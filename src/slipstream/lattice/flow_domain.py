@@ -52,7 +52,7 @@ class Domain:
     the box of the source that is used. Opposite faces are known to match along the axes that are
     `matching`: those of whole synthetic samples. `added` is the number of voxels in the layers of
     pore, and `sample_fraction` the fraction of the domain's length along `buffer_axis` that is
-    sample.
+    sample. It `is_flat` if the source is a picture of two axes.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Domain:
                 "with a shape of three axes and read(box)",
             )
         self._source = source
+        self.is_flat = bool(getattr(source, "is_flat", False))
         self.crop = whole(shape) if crop is None else _used_box(crop, shape)
         self._mirrored = tuple(name in mirror for name in AXES)
         self._axis = AXES.index(buffer_axis)

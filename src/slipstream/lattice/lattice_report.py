@@ -187,6 +187,16 @@ def narrow_doubt(subdomain: Subdomain) -> str:
     )
 
 
+def picture_doubt(is_flat: bool, axis: str) -> str:
+    """Return a warning about flow across a picture; "" for flow in its plane, or in a volume."""
+    if not is_flat or axis != "z":
+        return ""
+    return (
+        "the image is a single slice, and the fluid flows across it, along z, as if every pore were"
+        " a straight channel; use axis x or y for flow within the slice"
+    )
+
+
 def no_coarse_start_text(problem: str, axis: str) -> str:
     """Return that a flow along an axis begins at rest, and why."""
     return (

@@ -64,6 +64,7 @@ from slipstream.lattice.lattice_report import (
     no_coarse_start_text,
     no_room_to_measure_text,
     permeability_fact,
+    picture_doubt,
     pore_memory_fact,
     problem_facts,
     ranks_fact,
@@ -339,7 +340,11 @@ class LatticeSimulation(Simulation):
         self._begin(is_new=folder is None)
         if len(self._axes) > 1 and self.case.image.mirror:
             self._warnings.append(mirrored_tensor_text(self.case.image.mirror))
-        doubts = no_path_text(self.found, self._axes), narrow_doubt(self.subdomain)
+        doubts = (
+            no_path_text(self.found, self._axes),
+            narrow_doubt(self.subdomain),
+            picture_doubt(self.domain.is_flat, self.case.flow.axis),
+        )
         self._warnings += [doubt for doubt in doubts if doubt]
         if self._storages[0].has_unit and not self.case.ends_early:
             self._warnings.append(spelled(unmeasured_text(), self.terms))

@@ -316,8 +316,8 @@ def permeability(
     ----------
     image : str, pathlib.Path or array
         A file (raw, TIFF, NPY, HDF5, Zarr), a folder of TIFF slices, or an array in the order z, y,
-        x; or anything with a ``shape`` and a method ``read(box)``, such as a sample of
-        `slipstream.lattice`.
+        x (y, x for a single slice); or anything with a ``shape`` and a method ``read(box)``, such
+        as a sample of `slipstream.lattice`.
     **options
         Keys of the tables ``[flow]``, ``[image]``, ``[convergence]`` and some others of a case.
     max_steps : int

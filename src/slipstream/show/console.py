@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +43,8 @@ from slipstream.engine.text import (
     quantity,
 )
 
+# Steps that are counted.
+_MOST_STEPS = 1e15
 # Seconds between two changes of a bar: each is a message to the browser.
 _PAUSE = 0.25
 
@@ -109,6 +112,16 @@ class NotebookBar:
         )
 
 
+class TextConsole(Console):
+    """A console that prints letters which terminals obey as text, whatever file quotes them."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
 def make_console() -> Console:
     """Return the console on standard output, which knows whether that is a terminal.
 
@@ -116,9 +129,9 @@ def make_console() -> Console:
     and if that was not Slipstream the output is treated as a log.
     """
     if launched_size() is None:
-        return Console()
+        return TextConsole()
     is_watched = os.environ.get(TERMINAL) == "1"
-    return Console(force_terminal=is_watched, force_interactive=is_watched)
+    return TextConsole(force_terminal=is_watched, force_interactive=is_watched)
 
 
 def announce(console: Console, case: Case, description: dict[str, str], folder: Path) -> None:
@@ -158,15 +171,18 @@ def announce_steps(
     known = [text if name == "step" else f"{name}: {text}" for name, text in description.items()]
     for text in filter(None, (*known, origin)):
         _print_line(console, text)
-    steps = max(1, math.ceil((case.time.end - time) / step_size - 1e-9)) * case.steps_at_once
+    # An end that is out of reach has more steps than a number counts.
+    exact = (case.time.end - time) / step_size - 1e-9
+    steps = max(1, math.ceil(min(exact, _MOST_STEPS))) * case.steps_at_once
     if most is not None:
         steps = min(steps, most)
+    number_of_steps = counted(steps, "step") if exact < _MOST_STEPS else f"{exact:.1g} steps"
     is_fixed = case.fixed_step is not None
     kind = "time step" if is_fixed else "first time step"
     about = ("at most " if case.ends_early else "") if is_fixed else "about "
     size = step_size / case.steps_at_once
     number = "" if courant is None else f" (Courant number {courant:.3g})"
-    console.print(f"{kind} {size:.4g}{number}, {about}{counted(steps, 'step')}", highlight=False)
+    console.print(f"{kind} {size:.4g}{number}, {about}{number_of_steps}", highlight=False)
 
 
 def show_warnings(console: Console, warnings: Iterable[str]) -> None:

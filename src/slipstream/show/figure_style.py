@@ -7,6 +7,7 @@ import io
 import math
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
 from slipstream.engine.fields import PlaneChoice
-from slipstream.engine.text import escaped, one_line, pi_text, scaled_unit
+from slipstream.engine.text import escaped, one_line, pi_text, printable, scaled_unit
 from slipstream.show.field_planes import ColourScale, FieldPlane, colour_scale
 
 BLUE = "#0072B2"
@@ -91,7 +93,9 @@ def in_our_style(changes: Mapping[Any, Any] | None = None) -> Iterator[None]:
     A ``matplotlibrc`` has no effect: the current folder may have somebody else's, with which
     Matplotlib would start LaTeX.
     """
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # A letter that the fonts lack is drawn as a box; Matplotlib would quote it as it is.
+        warnings.filterwarnings("ignore", "Glyph [0-9]+ ", UserWarning)
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE | dict(changes or {}))
         yield
@@ -121,7 +125,11 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> Path:
 
 
 def laid_out(figure: Figure) -> Figure:
-    """Return a figure with its panels in their final positions."""
+    """Return a figure with its panels in their final positions, and its text harmless."""
+    for text in figure.findobj(Text):
+        said = text.get_text()
+        if printable(said) != said:
+            text.set_text(printable(said))
     # Left to do it itself, Matplotlib draws everything once more to lay it out, and so it does with
     # an engine that does nothing.
     engine = figure.get_layout_engine()
@@ -366,7 +374,7 @@ def draw_field(plane: FieldPlane, format: str = "png") -> bytes:
     with in_our_style():
         figure = plane_figure(plane, "", {}, PlaneChoice(plane.name, plane.name))
         content = io.BytesIO()
-        figure.savefig(content, format=format, dpi=_PLANE_DOTS_PER_INCH)
+        laid_out(figure).savefig(content, format=format, dpi=_PLANE_DOTS_PER_INCH)
     return content.getvalue()
 
 

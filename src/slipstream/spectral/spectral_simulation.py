@@ -32,6 +32,7 @@ from slipstream.engine.fields import (
     PilotFindings,
     PointValues,
     grid_field,
+    places_of,
 )
 from slipstream.engine.schedule import CommittedStep, StepGraph, Timeline, commit
 from slipstream.equations.fourier_forms import AXES
@@ -698,14 +699,7 @@ class SpectralSimulation(Simulation):
         particles = self.particles.set_of(name)
 
         def checked() -> np.ndarray:
-            values = np.asarray(places, dtype=float)
-            shape = particles.settings.number, 3
-            if values.shape != shape or not np.isfinite(values).all():
-                raise InputError(
-                    f"particles[{name!r}]: the places have shape {values.shape}; accepted: finite"
-                    f" numbers of shape {shape}, the same on all ranks"
-                )
-            return values
+            return places_of(f"particles[{name!r}].positions", places, particles.settings.number)
 
         values = on_every_rank(self.comm, checked)
         # Of the fields, nothing has changed.

@@ -115,6 +115,7 @@ def test_it_takes_what_is_shipped_and_what_new_writes(schema, tmp_path):
         ("equation.model", "ns"),
         ("time.integrator", "rk5"),
         ("time.end", 0),
+        ("time.end", 1e308),
         ("run.streaming", {"tile": 4}),
         ("output.fields", [{"of": "vorticity", "plane": {"axis": "w", "position": 1.0}}]),
         ("output.pictures", "yes"),

@@ -190,6 +190,7 @@ def test_case_says_how_it_ends():
         ("time.end=101", ["time.end", "even", "101"]),
         ("time.end=0.5", ["time.end", "whole number"]),
         ("time.end=0", ["time.end", "greater than 0"]),
+        ("time.end=1e308", ["time.end", "at most 9.0072e+15"]),
         ("time.max_steps=3", ["time.max_steps", "even"]),
         ("convergence.interval=5", ["convergence.interval", "even"]),
         ("convergence.interval='a'", ["convergence.interval", "whole number"]),

@@ -1,7 +1,6 @@
 """Where the terminal or file cannot show every letter, commands write plainly, without an error."""
 
 import codecs
-import contextlib
 import io
 import os
 import subprocess
@@ -10,6 +9,8 @@ import sys
 import pytest
 
 from flows import PATIENCE, RANDOM, environment
+from fuzzing import ADVECTION
+from refusals import status_of
 from slipstream.engine import text as printable_text
 
 # Every command in one process, which takes as long to start as all of them to run.
@@ -101,14 +102,37 @@ def test_nobody_needs_to_read_the_output(monkeypatch):
     sys.stdout.close()
 
 
-def test_a_full_disk_is_told(monkeypatch):
+def fill_disk(monkeypatch):
+    """Write standard output to a disk without room."""
     stream = io.TextIOWrapper(io.FileIO("/dev/full", "wb"), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "__stdout__", stream)
-    printable_text.allow_plain_output()
-    with pytest.raises(OSError, match="No space left"):
-        print("x" * 10_000, flush=True)
-    with contextlib.suppress(OSError):
-        sys.stdout.close()
-    with contextlib.suppress(OSError):
-        stream.close()
+
+
+def test_a_full_disk_is_told_once_by_commands_that_only_print(monkeypatch, capfd):
+    fill_disk(monkeypatch)
+    for _ in range(2):
+        assert status_of("cases") == 1
+    said = "slipstream: error: standard output: No space left on device, so some of it is missing"
+    assert capfd.readouterr().err.splitlines() == [said, said]
+
+
+def test_a_run_whose_log_is_on_a_full_disk_reaches_its_end(monkeypatch, tmp_path, capfd):
+    fill_disk(monkeypatch)
+    (tmp_path / "case.toml").write_text(ADVECTION)
+    out = tmp_path / "out"
+    assert status_of("run", tmp_path / "case.toml", "--device", "cpu", "--out", out) == 0
+    assert status_of("resume", out, "--set", "time.max_steps=5") == 0
+    warning = "slipstream: warning: standard output: No space left on device, so some of it is"
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.startswith(warning) and second == first
+    assert [path.name for path in sorted(out.glob("checkpoints/*"))][-1] == "000000004.zarr"
+    assert "at step 4, t = " in (out / "run.log").read_text()
+
+
+def test_other_errors_of_the_output_are_raised(monkeypatch, tmp_path):
+    (tmp_path / "read only").touch()
+    stream = io.TextIOWrapper(io.FileIO(tmp_path / "read only", "rb"), encoding="ascii")
+    file = printable_text._UnheardFile(stream.fileno(), "rb", closefd=False)
+    with pytest.raises(OSError, match="not open for writing"):
+        file.write(b"x")

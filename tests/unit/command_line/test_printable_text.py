@@ -1,16 +1,20 @@
 """Text from files of other people, on terminals, in logs and in pictures."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from fuzzing import ADVECTION
 from refusals import status_of
 from slipstream.engine.errors import InputError, RunError
 from slipstream.engine.text import below, one_line, printable, shortened, shown
-from slipstream.show.console import Progress, Summary, summarise
-from slipstream.show.figure_style import new_figure, save_figure
+from slipstream.show.console import Progress, Summary, TextConsole, make_console, summarise
+from slipstream.show.figure_style import in_our_style, new_figure, save_figure
 
 EVIL = "a\x1b]0;title\x07\x1b[31m[red]b[/red]\u202e\x9b2J\u2028$\\frac{x$\u200b"
 TOML = EVIL.replace("\\", "\\\\")
@@ -70,6 +74,50 @@ def test_title_of_a_picture_is_text(tmp_path, title):
     (heading,) = figure.texts or [figure._suptitle]
     assert not heading.get_parse_math()
     assert is_harmless(heading.get_text()) and len(heading.get_text()) <= 120
+
+
+def test_labels_of_a_picture_are_text_and_its_fonts_are_quiet(tmp_path, capfd):
+    with in_our_style():
+        figure = new_figure((9, 6), "\u4e2d")
+        axes = figure.subplots()
+        axes.plot([0, 1], label=EVIL.replace("$", ""))
+        axes.legend()
+        axes.set_xlabel(EVIL, parse_math=False)
+        save_figure(figure, tmp_path, "a.png")
+    assert is_harmless(axes.get_xlabel())
+    assert capfd.readouterr().err == ""
+
+
+def test_the_console_prints_all_text_as_text(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    console = make_console()
+    table = Table(EVIL)
+    table.add_row(Text(EVIL, "bold"), EVIL)
+    console.print(EVIL, Text(EVIL), table, markup=False)
+    with Live(Text(EVIL), console=console):
+        console.log(EVIL)
+    said = capsys.readouterr().out
+    assert is_harmless(said) and said.count("]0;title") == 7
+    # What rich itself tells a terminal stays.
+    console = TextConsole(force_terminal=True, color_system="standard")
+    with Live(Text(EVIL, "bold"), console=console, auto_refresh=False):
+        pass
+    said = capsys.readouterr().out
+    assert "\x1b[1ma\\x1b]0;title" in said and is_harmless(
+        re.sub("\x1b\\[[?]?[0-9]*[a-zA-Z]", "", said)
+    )
+
+
+def test_what_is_watched_is_text(tmp_path, capsys):
+    (tmp_path / "case.toml").write_text(ADVECTION)
+    assert status_of("run", tmp_path / "case.toml", "--device", "cpu", "--out", tmp_path / "a") == 0
+    series = tmp_path / "a" / "diagnostics.csv"
+    series.write_text(series.read_text().replace("error_rms", EVIL.replace(",", "")))
+    capsys.readouterr()
+    for options in (("--once",), ()):
+        assert status_of("watch", tmp_path / "a", *options) == 0
+        said = capsys.readouterr()
+        assert is_harmless(said.out) and is_harmless(said.err)
 
 
 def test_what_is_summed_up_is_text(tmp_path):

@@ -132,11 +132,25 @@ def test_axes_of_one_voxel_are_axes(tmp_path, shape, kind):
     name, write = WRITERS[kind]
     values = grey(shape=shape)
     write(tmp_path / name, values)
-    if kind in STACKS and shape[0] == 1:
-        with pytest.raises(InputError, match="is one page only, of . x . pixels; accepted: a st"):
-            open_image(tmp_path / name)
-        return
-    assert_boxes(open_image(tmp_path / name), values != 0, [whole(shape)])
+    image = open_image(tmp_path / name)
+    assert_boxes(image, values != 0, [whole(shape)])
+    assert image.is_flat == (kind in STACKS and shape[0] == 1)
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.npy", np.save), ("a.zarr", write_zarr)])
+def test_pictures_are_volumes_of_one_slice(tmp_path, name, write):
+    values = grey()[0]
+    write(tmp_path / name, values)
+    write_h5(tmp_path / "a.h5", values)
+    boxes = [whole((1, *values.shape)), Box((0, 1, 2), (1, 4, 3)), Box((0, 2, 2), (0, 2, 2))]
+    for image in (
+        open_image(values),
+        open_image(values.astype(values.dtype.newbyteorder())),
+        open_image(tmp_path / name),
+        open_image(tmp_path / "a.h5", dataset="entry/data"),
+    ):
+        assert image.is_flat
+        assert_boxes(image, values[None] != 0, boxes)
 
 
 def test_stack_of_pages_with_one_bit_per_voxel(tmp_path):
@@ -303,8 +317,8 @@ MISTAKES = {
         "image.dataset: remove it, not of a .raw file; .*pore_above, image.shape",
     ),
     "array": (lambda f: grey(), {"dtype": "uint8"}, "image.dtype: remove it, an array tells its"),
-    "flat array": (lambda f: grey()[0], {}, r"the array has shape \(5, 6\); accepted: three axes"),
-    "flat npy": (lambda f: saved(f, "a.npy", np.save, grey()[0]), {}, "accepted: three axes"),
+    "row": (lambda f: grey()[0, 0], {}, r"the array has shape \(6,\); accepted: three axes"),
+    "row of npy": (lambda f: saved(f, "a.npy", np.save, grey()[0, 0]), {}, "accepted: three axes"),
     "complex npy": (
         lambda f: saved(f, "a.npy", np.save, grey("complex64")),
         {},
@@ -327,7 +341,11 @@ MISTAKES = {
         r"entry/angles has shape \(3,\); accepted: three axes",
     ),
     "flat hdf5": (lambda f: saved(f, "a.h5", write_h5, grey()[0]), {}, "image.dataset .* none"),
-    "flat zarr": (lambda f: saved(f, "a.zarr", write_zarr, grey()[0]), {}, "accepted: three axes"),
+    "row of zarr": (
+        lambda f: saved(f, "a.zarr", write_zarr, grey()[0, 0]),
+        {},
+        "accepted: three axes",
+    ),
     "data set of array": (
         lambda f: saved(f, "a.zarr", write_zarr, grey()),
         {"dataset": "grey"},

@@ -73,34 +73,37 @@ def plan(
     n = (source if forward else target).shape[axis]
     is_real = source.dtype.kind != target.dtype.kind
     is_rows = axis == along
-    if scale != 1.0 and not is_rows:
-        return _plan_through_copies(device, source, target, axis, forward, kind, scale)
     is_half = is_real and is_rows and n % 2 == 0
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
     is_plain = not (is_rows or is_real) and kind == "fft" and _find_radices(n) != ()
-    special = {"HALVES": is_half} if is_rows else {"PLAIN": is_plain}
+    special = {"HALVES": is_half} if is_rows else {"PLAIN": is_plain, "SCALED": scale != 1.0}
     kernel, length = _kernel(device, name, size, real.name, forward, kind, **special)
     functions = _compile_for_any_length(device, period(kind, size), real.name, forward, is_plain)
     turns = _roots(n, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
+    factor = _bits_of(scale)
     calls = []
     for first, second, axes in _parts(pair, {axis, along}):
         sizes = [size for size, _ in axes]
         if is_rows:
-            factor = int(np.float64(scale).view(np.int64))
             start = 0 if turns is None else address_of(turns)
             form = [factor, is_real and not is_half, start, *sizes]
             after, called = [], functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
-            form = [is_real, *sizes, source.shape[along]]
+            form = [factor, is_real, *sizes, source.shape[along]]
             after, called = _NO_TABLES, functions
         steps = [axis_steps[side] // units[side] for side in (0, 1) for _, axis_steps in axes]
         arguments = [*form, *steps, *after]
         kept = source, target, turns
         calls.append(_call(kernel, length, first, second, arguments, called, kept))
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
+
+
+def _bits_of(number: float) -> int:
+    """Return a number as it lies in a table of integers."""
+    return int(np.float64(number).view(np.int64))
 
 
 def _plan_through_copies(
@@ -114,12 +117,12 @@ def _plan_through_copies(
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
-    transform = plan(device, first, last, axis, forward, kind)
+    transform = plan(device, first, last, axis, forward, kind, scale)
 
     def run(stream: Stream) -> None:
         first[...] = source
         transform(stream)
-        target[...] = last if scale == 1.0 else last * last.real.dtype.type(scale)
+        target[...] = last
 
     return run
 
@@ -155,8 +158,9 @@ def bind_lines(
     target: tuple[Array, Sequence[int], Sequence[Any]],
     shape: tuple[int, int, int, int],
     forward: bool,
+    scale: float = 1.0,
 ) -> Operation:
-    """Return the transform of complex arrays (a, b, n, columns) along n, some of them with tables.
+    """Return the transform of complex arrays (a, b, n, columns) along n, times a constant.
 
     Each side is an array, three strides in elements, and (offset, pitch, first plane) of its rows;
     or (None, None, 0) for an array without tables.
@@ -165,17 +169,23 @@ def bind_lines(
     if not a * b * columns:
         return lambda stream: None
     real = source[0].real.dtype.name
-    if n == 1 and (copy := _plan_row_copies(device, source, target, (a, b, columns))):
+    if (
+        n == 1
+        and scale == 1.0
+        and (copy := _plan_row_copies(device, source, target, (a, b, columns)))
+    ):
         return copy
     is_plain = _find_radices(n) != ()
-    kernel, length = _kernel(device, "fft_columns", n, real, forward, PLAIN=is_plain)
+    kernel, length = _kernel(
+        device, "fft_columns", n, real, forward, PLAIN=is_plain, SCALED=scale != 1.0
+    )
     tables = [
         0 if one is None else one if isinstance(one, int) else address_of(one)
         for side in (source, target)
         for one in side[2]
     ]
     functions = _compile_for_any_length(device, n, real, forward, is_plain)
-    arguments = [0, a, b, columns, *source[1], *target[1], *tables]
+    arguments = [_bits_of(scale), 0, a, b, columns, *source[1], *target[1], *tables]
     return _call(kernel, length, source[0], target[0], arguments, functions, (source, target))
 
 

@@ -79,7 +79,7 @@ class DistributedFFT(KnownAttributes):
         Global physical shape of one to eight axes; the last is contiguous.
     dtype : dtype
         Physical type: float32 or float64 (real to complex; the last of the Fourier axes has
-        ``n // 2 + 1`` modes), complex64 or complex128.
+        ``n // 2 + 1`` modes), complex64 or complex128. Integers stand for float64, as in NumPy.
     axes : int or sequence of int, optional
         The axes that are transformed, each once; negative ones count from the end. The default is
         all. For real arrays, the last of them keeps half of the modes.
@@ -648,7 +648,7 @@ class DistributedFFT(KnownAttributes):
         timelines = {}
         self._get_plan()
         for array, side, name in ((u, "input", "u"), (u_hat, "output", "u_hat")):
-            self._arrays.checked(array, side, name)
+            self._arrays.checked(array, side, name, is_written=True)
         for name, source, target in (("forward", u, u_hat), ("backward", u_hat, u)):
             self._run(name == "forward", source, target, None, profile=True)
             timelines[name] = self._profiled
@@ -742,7 +742,7 @@ class DistributedFFT(KnownAttributes):
         name = "u" if forward else "u_hat"
         source = arrays.checked(source, sides[0], name)
         if out is not None:
-            arrays.checked(out, sides[1], "out")
+            arrays.checked(out, sides[1], "out", is_written=True)
         if self.device.kind == "cpu":
             call = functools.partial(self._run, forward, source, out, stream)
             return PendingTransform(self._turns.start(call), None, None)
@@ -762,7 +762,7 @@ class DistributedFFT(KnownAttributes):
         plan, arrays = self._get_plan(), self._arrays
         name, *sides = ("u", "input", "output") if forward else ("u_hat", "output", "input")
         source = arrays.checked(source, sides[0], name)
-        out = None if out is None else arrays.checked(out, sides[1], "out")
+        out = None if out is None else arrays.checked(out, sides[1], "out", is_written=True)
         step_input = source if arrays.usable(source) else arrays.get_plan_array(sides[0])
         if out is None and self.residency == "disk":
             out = arrays.empty(sides[1])

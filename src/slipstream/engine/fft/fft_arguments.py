@@ -24,7 +24,13 @@ from slipstream.engine.decomposition import (
     whole,
 )
 from slipstream.engine.device import period
-from slipstream.engine.errors import InputError, bytes_of, name_among, whole_number
+from slipstream.engine.errors import (
+    InputError,
+    bytes_of,
+    folder_names,
+    name_among,
+    whole_number,
+)
 from slipstream.engine.exchange import TRANSPORTS, ExchangePlan
 from slipstream.engine.fft.transform_parts import Modes, padded_sizes, truncate
 from slipstream.engine.outofcore.memory_budget import DEFAULT, Streaming, checked_streaming
@@ -539,7 +545,7 @@ def checked_arguments(
         schedule,
         residency,
         None if memory is None else bytes_of(memory, "memory"),
-        (scratch,) if isinstance(scratch, str) else None if scratch is None else tuple(scratch),
+        None if scratch is None else folder_names(scratch),
         DEFAULT if streaming is None else checked_streaming(streaming),
         ranks,
         modes,
@@ -605,6 +611,8 @@ def _checked_dtype(dtype: Any) -> np.dtype:
         checked: np.dtype | None = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError):
         checked = None
-    if checked is None or checked.name not in FFT_DTYPES or not checked.isnative:
-        raise InputError(f"dtype {dtype!r}; accepted: {', '.join(FFT_DTYPES)}, in native order")
+    if checked is not None and checked.kind in "biu":
+        return np.dtype(np.float64)
+    if checked is None or checked.name not in FFT_DTYPES:
+        raise InputError(f"dtype {dtype!r}; accepted: {', '.join(FFT_DTYPES)}")
     return np.dtype(checked.name)

@@ -37,6 +37,7 @@ from slipstream.engine.fft.transform_parts import (
     Redistribution,
     along,
     in_lanes,
+    split_scale,
 )
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 
@@ -89,7 +90,8 @@ class SlabTransform(Part):
         geometry = chunk_geometry(
             (nz, ny, nx), (z, y, x), rank, ranks, alignment, chunks=options.kx_chunks
         )
-        self._whole = options.whole and ranks == 1
+        # A single plan of the library cannot scale between its axes.
+        self._whole = options.whole and ranks == 1 and arguments.factors[0] == 1.0
         self._whole &= arguments.spectral_shape == (nz, ny, width)
         batches = PlaneBatches.of_user(
             device, geometry, fields, complex_dtype, arguments.real, options.tiled
@@ -117,8 +119,10 @@ class SlabTransform(Part):
         division = f"{len(self._engine.geometry.ranges)} x {self._options.plane_chunks} chunks"
         return f"slab transform: x, y, exchange ({division}, {how}), z"
 
-    def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
-        """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx).
+    def record_forward(
+        self, graph: StepGraph, physical: Array, spectral: Array, scale: float = 1.0
+    ) -> None:
+        """Record (fields, planes, ny, nx) -> (fields, kz, ky of this rank, kx), times a constant.
 
         The source is not changed, unless the two arrays share memory. The spectral array may be
         a strided view whose kx is contiguous.
@@ -135,10 +139,10 @@ class SlabTransform(Part):
         fields, chunks = self._fields, self._options.plane_chunks
         if self._holds_columns(physical, spectral):
             engine = self._engine.with_memory(spectral)
-            record_from_points(graph, engine, physical, fields, chunks)
+            record_from_points(graph, engine, physical, fields, chunks, scale)
             record_columns(graph, engine, forward=fields)
             return
-        record_from_points(graph, self._engine, physical, fields, chunks)
+        record_from_points(graph, self._engine, physical, fields, chunks, scale)
         record_columns(graph, self._engine, forward=fields, target=spectral)
 
     def record_backward(
@@ -146,8 +150,9 @@ class SlabTransform(Part):
     ) -> None:
         """Record spectral -> physical, times a constant; parameters as in `record_forward`."""
         fields, chunks = self._fields, self._options.plane_chunks
-        record_columns(graph, self._engine, spectral, chunks=chunks)
-        record_to_points(graph, self._engine, physical, fields, chunks, scale)
+        first, last = split_scale(scale, self._engine.geometry.shape)
+        record_columns(graph, self._engine, spectral, chunks=chunks, scale=first)
+        record_to_points(graph, self._engine, physical, fields, chunks, last)
 
     def _holds_columns(self, physical: Array, spectral: Array) -> bool:
         """Return whether columns may be transformed along z in the array of their modes.
@@ -217,19 +222,21 @@ class CosineTransform(Part):
     def describe(self) -> str:
         return f"{self._kind} along axis {self._axis - 1}"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record points -> modes; the source is not changed."""
-        self._record(graph, source, target, True)
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record points -> modes, times a constant; the source is not changed."""
+        self._record(graph, source, target, True, scale)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
     ) -> None:
         """Record modes -> points, times a constant; the source is not changed."""
-        self._record(graph, source, target, False)
-        if scale != 1.0 and target.size:
-            self._add(graph, self._device.scale(target, scale), target, target, "scale")
+        self._record(graph, source, target, False, scale)
 
-    def _record(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
+    def _record(
+        self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
+    ) -> None:
         if not source.size:
             return
         source, target = self._view_as_real(source), self._view_as_real(target)
@@ -237,6 +244,8 @@ class CosineTransform(Part):
             self._record_library(graph, source, target, forward)
         else:
             self._record_fourier(graph, source, target, forward)
+        if scale != 1.0:
+            self._add(graph, self._device.scale(target, scale), target, target, "scale")
 
     def _record_library(
         self, graph: StepGraph, source: Array, target: Array, forward: bool
@@ -408,24 +417,24 @@ class Plan:
     def record_forward(self, graph: StepGraph, physical: Array, spectral: Array) -> None:
         """Record physical -> spectral; arrays (fields, ...) in this device's memory."""
         arrays = [physical, *self._between, spectral]
+        scale = self.arguments.factors[0]
         for number, part in enumerate(self.parts):
-            part.record_forward(graph, arrays[number], arrays[number + 1])
-        factor = self.arguments.factors[0]
-        if factor != 1.0 and spectral.size:
-            scaled, both = self._device.scale(spectral, factor), [spectral]
-            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
+            # The first transform scales, before the sums of the others can overflow; there is
+            # always one.
+            scales = not isinstance(part, Redistribution)
+            part.record_forward(graph, arrays[number], arrays[number + 1], scale if scales else 1.0)
+            scale = 1.0 if scales else scale
 
     def record_backward(self, graph: StepGraph, spectral: Array, physical: Array) -> None:
         """Record spectral -> physical, normalised."""
         arrays = [physical, *self._between, spectral]
         scale = self.arguments.factors[1]
         for number, part in reversed(list(enumerate(self.parts))):
-            # One transform normalises; there is always one.
-            transforms = not isinstance(part, Redistribution)
+            scales = not isinstance(part, Redistribution)
             part.record_backward(
-                graph, arrays[number + 1], arrays[number], scale if transforms else 1.0
+                graph, arrays[number + 1], arrays[number], scale if scales else 1.0
             )
-            scale = 1.0 if transforms else scale
+            scale = 1.0 if scales else scale
 
     def _parts(self, route: Sequence[Stage]) -> Iterator[Link]:
         """Make the parts of a route, with shape and type of the array after each. Collective."""

@@ -223,9 +223,11 @@ class LineTransform:
         forward: bool,
         work: Any = None,
         moves: tuple[float, float] | None = None,
+        scale: float = 1.0,
     ) -> None:
         """Record points -> modes if `forward`, else modes -> points, which it may overwrite.
 
+        Backward, points are multiplied by a constant.
         Points are (fields, planes, n, columns), transformed along the third axis, or where tables
         have their rows. Then `work` has that shape: working memory for a library, else only its
         shape matters. For `moves`, of a kernel, see `StepGraph.add`.
@@ -234,11 +236,12 @@ class LineTransform:
         source, target = (points, modes) if forward else (modes, points)
         if self.tiled:
             fields, planes, _, columns = work.shape
-            operation = self.bind(modes, points, (fields, planes, columns), forward)
+            operation = self.bind(modes, points, (fields, planes, columns), forward, scale)
             self._add(graph, operation, source.accessed, target.accessed, "fft", moves)
             return
         if source.tables is not None:
-            gather = self._mover.bind(source.array, work, source.tables, source.first, False)
+            rows = source.array, work, source.tables, source.first
+            gather = self._mover.bind(*rows, False, scale)
             self._add(graph, gather, source.accessed, [work], "pack")
         self.record_in_place(graph, work, forward)
         if target.tables is not None:
@@ -257,9 +260,14 @@ class LineTransform:
                 self._device.fft(points, points, 2, forward, self._scratch)
 
     def bind(
-        self, modes: Rows, points: Rows, shape: tuple[int, int, int], forward: bool
+        self,
+        modes: Rows,
+        points: Rows,
+        shape: tuple[int, int, int],
+        forward: bool,
+        scale: float = 1.0,
     ) -> Operation:
-        """Return a kernel's transform between modes and points; see `record`.
+        """Return a kernel's transform between modes and points, times a constant; see `record`.
 
         The shape is (fields, planes, columns). Modes have tables.
         """
@@ -278,7 +286,7 @@ class LineTransform:
                 # Fields side by side count as more columns.
                 fields, columns = 1, fields * columns
             size = fields, planes, self._n, columns
-            return vector_fft.bind_lines(self._device, source, target, size, forward)
+            return vector_fft.bind_lines(self._device, source, target, size, forward, scale)
         # Two columns are one access if every row of both sides begins at an even element.
         are_even = all(
             (rows.tables is None or rows.tables.are_even)
@@ -295,6 +303,7 @@ class LineTransform:
             **tile.constants,
             "POINT_TABLES": int(points.tables is not None),
             "STORED_PARTS": modes.tables.stored_parts(radices[-1] if forward else radices[0]),
+            "SCALED": int(scale != 1.0),
         }
         return self._device.kernel(tile.header, tile.name, **constants).bind(
             tile.launch(columns, planes, fields),
@@ -310,6 +319,7 @@ class LineTransform:
             *sides[1][1],
             (points.tables or modes.tables).entries,
             points.first,
+            self._real_dtype.type(scale),
         )
 
     def _add(
@@ -376,7 +386,12 @@ class RealRows:
         )
 
     def bind_stored(
-        self, points: Array, base: Array, tables: tuple[Array, Array, Array], kept: int
+        self,
+        points: Array,
+        base: Array,
+        tables: tuple[Array, Array, Array],
+        kept: int,
+        scale: float = 1.0,
     ) -> Operation:
         """Return the forward transform whose modes are stored at places given by tables.
 
@@ -392,7 +407,7 @@ class RealRows:
             points,
             base,
             self._roots,
-            self._real(1),
+            self._real(scale),
             fields,
             outer,
             rows,
@@ -462,8 +477,9 @@ class ColumnPass:
         columns: Array,
         rows: Rows | None = None,
         signs: Sequence[int] = (),
+        scale: float = 1.0,
     ) -> None:
-        """Record spectral modes -> columns, unnormalised, in their array or other rows.
+        """Record spectral modes -> columns, times a constant, in their array or other rows.
 
         `spectral` is (fields, kz kept, some ky, kx), and not changed. With `rows`, tables of
         columns in another array, the columns are working memory, or only their shape matters.
@@ -472,7 +488,8 @@ class ColumnPass:
         if rows is not None and self._work is not None:
             columns = self._work[:, :, : columns.shape[2]]
         points = self._points(columns)
-        self.line.record(graph, self._modes(spectral), rows or in_strides(points), False, points)
+        target = rows or in_strides(points)
+        self.line.record(graph, self._modes(spectral), target, False, points, scale=scale)
 
     def record_forward(
         self,
@@ -558,7 +575,10 @@ class WallColumns(ColumnPass):
         columns: Array,
         rows: Rows | None = None,
         signs: Sequence[int] = (),
+        scale: float = 1.0,
     ) -> None:
+        if scale != 1.0:
+            raise ValueError("transforms between walls do not scale")
         work, factors = self._work_of(graph, columns), self._signs(signs, columns)
         self._add(
             graph, "begin_from_modes", (spectral, work), spectral, (self._turns, factors), True

@@ -65,10 +65,17 @@ class RowMover:
         self._scatter = device.kernel("gather_scatter.hpp", "scatter_rows", REAL=real)
 
     def bind(
-        self, packed: Array, work: Array, tables: RowTables, first: int, forward: bool
+        self,
+        packed: Array,
+        work: Array,
+        tables: RowTables,
+        first: int,
+        forward: bool,
+        scale: float = 1.0,
     ) -> Operation:
         """Return the operation that stores the kept rows of `work` if `forward`, else fills it.
 
+        What it is filled with is multiplied by a constant.
         Fields of `packed` are addressed by the leading stride, rows by the tables; `work` is
         (fields, planes, rows, columns), its plane 0 the packed plane `first`. It is filled with
         zeros for modes that are not kept.
@@ -77,6 +84,7 @@ class RowMover:
         columns = self._columns or Modes(width, width, 0)
         strides = [stride // work.itemsize for stride in work.strides[:3]]
         kernel = self._scatter if forward else self._gather
+        factor = () if forward else (work.real.dtype.type(scale),)
         return kernel.bind(
             RowLaunch(fields * planes * rows, columns.count),
             packed,
@@ -91,4 +99,5 @@ class RowMover:
             columns.gap,
             packed.strides[0] // packed.itemsize,
             *strides,
+            *factor,
         )

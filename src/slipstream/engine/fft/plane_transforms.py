@@ -109,9 +109,9 @@ class PointProduct:
 class PlaneTask:
     """The work of a pass over planes: `inputs` fields to physical space, `outputs` back.
 
-    With `points`, an array (fields, planes, ny, nx), it goes one way: there, times the scale, or
-    from there. They may also be an operation that uses, or fills, each batch of points, and may
-    overwrite it. Without them the task makes a product at each point; without that either, the
+    With `points`, an array (fields, planes, ny, nx), it goes one way, there or from there, and
+    scales along x. They may also be an operation that uses, or fills, each batch of points, and
+    may overwrite it. Without them the task makes a product at each point; without that either, the
     values do not change.
     """
 
@@ -361,7 +361,7 @@ class PlanePass:
             if callable(points) and sources:
                 batch.apply(points, task.inputs, low, high, "store", "pack")
             if targets:
-                self._from_points(batch, targets, outward, low, high, high == last)
+                self._from_points(batch, targets, outward, low, high, high == last, task.scale)
 
     def plan(self, product: PointProduct | None, inputs: int, outputs: int, planes: int) -> None:
         """Plan a library's transforms of a task without points, so that scratch is known."""
@@ -577,14 +577,15 @@ class PlanePass:
         low: int,
         high: int,
         is_last: bool,
+        scale: float = 1.0,
     ) -> None:
         modes = batch.arrays.modes[: len(points), : high - low]
         if self._rows:
             kept = modes[..., : self._active]
-            operation = self._rows.bind(points, kept, True)
+            operation = self._rows.bind(points, kept, True, scale)
             batch.add(operation, [points], [kept], "fft x", "fft")
         else:
-            batch.add(self._fft(points, modes, True), [points], [modes], "fft x", "fft")
+            batch.add(self._fft(points, modes, True, scale), [points], [modes], "fft x", "fft")
         self._store(batch, targets, modes, low, high, is_last)
 
     def _load(

@@ -35,7 +35,7 @@ from slipstream.engine.fft.line_transforms import LineTransform, RealRows, Rows,
 from slipstream.engine.fft.pack_unpack import RowTables
 from slipstream.engine.fft.slab_engine import LANE_AFTER_EXCHANGE
 from slipstream.engine.fft.slab_layout import NOT_KEPT
-from slipstream.engine.fft.transform_parts import Part
+from slipstream.engine.fft.transform_parts import Part, split_scale
 from slipstream.engine.schedule import MAIN_LANE, StepGraph
 
 # Parts of a local array, each with the view that it is stored to.
@@ -64,7 +64,7 @@ class RouteTransform(Part):
     ) -> None:
         self._device, self._route, self._rank, self._full = device, route, rank, full
         self._dtype, self._complex = arguments.dtype, arguments.complex_dtype
-        self._modes = arguments.modes
+        self._modes, self._shape = arguments.modes, arguments.shape
         self._lines = {
             axis: LineTransform(device, _NAMES[axis], arguments.shape[axis - 1], self._complex)
             for axis in (1, 2)
@@ -134,8 +134,10 @@ class RouteTransform(Part):
         how = "stored by them" if stores else "packed by them"
         return f", exchange, {how}, ".join(stages)
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        self._record(graph, source, target, True, 1.0)
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        self._record(graph, source, target, True, scale)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -147,6 +149,7 @@ class RouteTransform(Part):
     ) -> None:
         """Record all stages in order, or if not `forward` in reverse order."""
         array, arrived = source, [_ALL]
+        first, along_x = (1.0, scale) if forward else split_scale(scale, self._shape)
         # The ways from each stage to the next in this direction.
         ways_between = [pair[0 if forward else 1] for pair in self._ways]
         numbers = range(len(self._route))
@@ -167,7 +170,7 @@ class RouteTransform(Part):
                     # Rows of one rank may go to several ranks: then they are transformed in place.
                     points = self._landing(number, stage.before, True) if ways else target
                     if points.size:
-                        operation = self._rows.bind(points, array, False, scale)
+                        operation = self._rows.bind(points, array, False, along_x)
                         both = [array, points]
                         graph.add(operation, reads=both, writes=both, label="fft x", category="fft")
                     if ways:
@@ -181,11 +184,12 @@ class RouteTransform(Part):
                 for end in ends:
                     pieces = end.pieces if end else _whole(result)
                     if axis == _X:
-                        self._record_rows(graph, array, pieces)
+                        self._record_rows(graph, array, pieces, along_x)
                     else:
-                        self._record_chunks(graph, axis, array, pieces, forward, arrived)
+                        self._record_chunks(graph, axis, array, pieces, forward, arrived, first)
                     if end:
                         end.record_close(graph)
+                first = 1.0
                 array, arrived = result, [_ALL]
             if not stage.axes:
                 self._record_moves(graph, array, ways, target)
@@ -235,13 +239,13 @@ class RouteTransform(Part):
         array = memory[: math.prod(stored)].reshape(stored)
         return array[tuple(slice(0, extent) for extent in shape)]
 
-    def _record_rows(self, graph: StepGraph, points: Array, pieces: Pieces) -> None:
+    def _record_rows(self, graph: StepGraph, points: Array, pieces: Pieces, scale: float) -> None:
         """Record the forward transform along x of local points into pieces of their modes."""
         for group in _groups(pieces, (0, 1, 2)):
             part = points[group[0][0][:_X]]
             for selected, views in _split_by_field(part, [view for _, view in group]):
                 if len(pieces) == 1:
-                    operation = self._rows.bind(selected, views[0], True)
+                    operation = self._rows.bind(selected, views[0], True, scale)
                 else:
                     tables = [
                         np.full(self._modes[2].count, value, np.int64) for value in (NOT_KEPT, 0, 0)
@@ -258,7 +262,7 @@ class RouteTransform(Part):
                         self._device.array(tables[2]),
                     )
                     operation = self._rows.bind_stored(
-                        selected, views[0], on_device, len(tables[0])
+                        selected, views[0], on_device, len(tables[0]), scale
                     )
                 graph.add(operation, reads=[selected], writes=views, label="fft x", category="fft")
 
@@ -270,16 +274,25 @@ class RouteTransform(Part):
         pieces: Pieces,
         forward: bool,
         arrived: list[list[slice]],
+        scale: float,
     ) -> None:
         """Record the transform along y or z, of columns chunk by chunk as they arrive."""
         is_late = len(arrived) > 1 and graph.device.kind != "cpu"
         lane = LANE_AFTER_EXCHANGE if is_late else MAIN_LANE
         for columns in arrived:
             for one in columns:
-                self._record_lines(graph, axis, array, _within(pieces, one), forward, lane)
+                part = _within(pieces, one)
+                self._record_lines(graph, axis, array, part, forward, lane, scale)
 
     def _record_lines(
-        self, graph: StepGraph, axis: int, array: Array, pieces: Pieces, forward: bool, lane: str
+        self,
+        graph: StepGraph,
+        axis: int,
+        array: Array,
+        pieces: Pieces,
+        forward: bool,
+        lane: str,
+        scale: float,
     ) -> None:
         """Record the transform along y or z of a local array into pieces of the result."""
         other, modes = 3 - axis, self._modes[axis - 1]
@@ -316,7 +329,8 @@ class RouteTransform(Part):
                     for side, table in zip(sides if forward else sides[::-1], tables, strict=True)
                 )
                 shape = selected.shape[0], selected.shape[other], selected.shape[_X]
-                operation = self._lines[axis].bind(modes_side, points_side, shape, forward)
+                line = self._lines[axis]
+                operation = line.bind(modes_side, points_side, shape, forward, scale)
                 label = f"fft {_NAMES[axis]}"
                 graph.add(
                     operation,

@@ -115,14 +115,19 @@ ProductOf: TypeAlias = Callable[[Device], PointProduct]
 
 
 def record_from_points(
-    graph: StepGraph, passes: Passes, points: Array | PointOperation, fields: int, chunks: int = 1
+    graph: StepGraph,
+    passes: Passes,
+    points: Array | PointOperation,
+    fields: int,
+    chunks: int = 1,
+    scale: float = 1.0,
 ) -> None:
     """Record the pass over planes that takes `fields` fields from physical space. Collective.
 
-    `record_columns` comes next. `points` is this rank's array, or the operation that makes the
-    points of each batch: see `PlaneTask`.
+    They are multiplied by a constant. `record_columns` comes next. `points` is this rank's array,
+    or the operation that makes the points of each batch: see `PlaneTask`.
     """
-    _record_planes(graph, passes, PlaneTask(0, fields, points), chunks)
+    _record_planes(graph, passes, PlaneTask(0, fields, points, scale=scale), chunks)
 
 
 def record_to_points(
@@ -185,14 +190,15 @@ def record_columns(
     chunks: int = 1,
     signs: Signs = NO_SIGNS,
     arrived: int = 0,
+    scale: float = 1.0,
 ) -> None:
     """Record one pass over the columns. Collective.
 
     Each tile finishes the forward transform of `forward` fields, into the spectral fields `target`
     or in place. It then applies `updates` to its modes. Finally it starts the backward transform of
-    the spectral fields `source`, which are sent in `chunks` chunks of planes. Spectral fields have
-    the shape (fields, kz, ky of this rank, row). The forward transform of `arrived` fields is done
-    already. Between walls, `signs` are the signs of the fields.
+    the spectral fields `source`, times a constant, which are sent in `chunks` chunks of planes.
+    Spectral fields have the shape (fields, kz, ky of this rank, row). The forward transform of
+    `arrived` fields is done already. Between walls, `signs` are the signs of the fields.
     """
     if updates and passes.updating is not passes:
         if forward:
@@ -218,7 +224,7 @@ def record_columns(
             for update in updates:
                 tile.record_update(update)
             if leaving:
-                tile.record_backward(source, part, leaving)
+                tile.record_backward(source, part, leaving, scale)
             stays = leaving or updates or target is not None
             tile.record_out(0 if stays else forward)
         if leaving and (leaving[0].targets.closes_early or not passes.geometry.apart):
@@ -656,7 +662,7 @@ class ColumnTile:
         self._transforms.record_forward(self.work, arrived, part, self.signs.arriving)
 
     def record_backward(
-        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
+        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange], scale: float = 1.0
     ) -> None:
         """Record the start of the backward transform of a spectral field into some columns."""
         part, columns = self.part(source), self.leaving[fields]
@@ -667,7 +673,8 @@ class ColumnTile:
             blocks = [block for one in exchanges for _, block in one.blocks]
             accessed = [block[:, self.low : self.high] for block in blocks]
             stored = Rows(exchanges[0].source, accessed, exchanges[0].tables, self.low)
-        self._transforms.record_backward(self.work, part, columns, stored, self.signs.leaving)
+        signs = self.signs.leaving
+        self._transforms.record_backward(self.work, part, columns, stored, signs, scale)
 
     def record_update(self, update: ColumnUpdate) -> TileUpdate:
         """Record an update of the tile's modes, and return it."""

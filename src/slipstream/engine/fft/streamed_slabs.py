@@ -350,9 +350,9 @@ class StreamedColumnTile(ColumnTile):
             self._kept.append(self.part(target))
 
     def record_backward(
-        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange]
+        self, source: Array, fields: slice, exchanges: Sequence[SlabExchange], scale: float = 1.0
     ) -> None:
-        super().record_backward(source, fields, exchanges)
+        super().record_backward(source, fields, exchanges, scale)
         first = self._geometry.spectral_box.start[1] + self.low
         columns = self.columns[fields]
         count, nz, ky, _ = columns.shape

@@ -40,7 +40,7 @@ from slipstream.engine.fft.slab_layout import (
 )
 from slipstream.engine.fft.slab_tiles import SlabTiles, TileNeeds
 from slipstream.engine.fft.streamed_slabs import OwnColumns, ResidentColumns, StreamedPasses
-from slipstream.engine.fft.transform_parts import Modes, Part, Redistribution
+from slipstream.engine.fft.transform_parts import Modes, Part, Redistribution, split_scale
 from slipstream.engine.outofcore.file_arrays import FileHome
 from slipstream.engine.outofcore.memory_budget import Streaming
 from slipstream.engine.outofcore.tile_slots import HostDeviceCopier, aligned
@@ -316,6 +316,7 @@ class StreamedSlabs(Part):
     ) -> None:
         self._home, self._geometry, self._transport = home, geometry, transport
         self._fields, dtype, self._swapped = a.fields, a.complex_dtype, swapped
+        self._shape = a.shape
         self._point_bytes = a.dtype.itemsize
         tables = len(streaming.lanes) * 64 * (sum(geometry.shape) + geometry.plane_points[1])
         if all(device.kind == "cpu" for device in devices):
@@ -417,9 +418,11 @@ class StreamedSlabs(Part):
         inward = points + (columns + between) * item
         return self._fields * inward, self._fields * (leaving + between + modes) * item
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record planes -> columns; arrays (fields, ...) on the host."""
-        self._record(graph, source, target, True, 1.0)
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record planes -> columns, times a constant; arrays (fields, ...) on the host."""
+        self._record(graph, source, target, True, scale)
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -433,6 +436,7 @@ class StreamedSlabs(Part):
         graph = graph.on(self.passes.devices[0])
         points, modes = self._view_as_slabs(physical, spectral)
         passes, shares, skips = self._of_fields(physical, spectral, modes, forward)
+        first, last = (1.0, scale) if forward or skips else split_scale(scale, self._shape)
         # The passes over planes and over columns, in order: field by field, or if arrays share
         # memory the first pass of all fields before the second.
         fields, of_planes = range(self._fields), (forward, not forward)
@@ -443,13 +447,13 @@ class StreamedSlabs(Part):
             tiles, part = passes[field], slice(field, field + 1)
             chunks = tiles.plane_chunks
             if is_planes and forward:
-                record_from_points(graph, tiles, points[part], 1, chunks)
+                record_from_points(graph, tiles, points[part], 1, chunks, last)
             elif is_planes:
-                record_to_points(graph, tiles, points[part], 1, chunks, scale)
+                record_to_points(graph, tiles, points[part], 1, chunks, last)
             elif forward and not skips:
                 record_columns(graph, tiles, forward=1, target=modes[part])
             elif not skips:
-                record_columns(graph, tiles, modes[part], chunks=chunks)
+                record_columns(graph, tiles, modes[part], chunks=chunks, scale=first)
 
     def _view_as_slabs(self, physical: Array, spectral: Array) -> tuple[Array, Array]:
         """Return arrays as (fields, z, y, x) and (fields, kz, ky, kx), whatever axes they have."""

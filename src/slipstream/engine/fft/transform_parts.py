@@ -164,6 +164,21 @@ def truncate(
     return tuple(truncated(n, k, h) for n, k, h in zip(shape, largest, halves, strict=True))
 
 
+def split_scale(scale: float, shape: Sequence[int]) -> tuple[float, float]:
+    """Return the factors of the first and of the last pass of a backward transform.
+
+    Each axis of a `shape` has a share, as in NumPy, so that no sum overflows whose result does
+    not. The first factor has those of all axes but the last. It is a power of two, so that results
+    have the bits of a transform that scales at its end.
+    """
+    points = math.prod(shape)
+    if scale >= 1.0 or points == 1:
+        return 1.0, scale
+    share = 1.0 - math.log(shape[-1]) / math.log(points)
+    first = 2.0 ** round(share * math.log2(scale))
+    return first, scale / first
+
+
 class Part:
     """The interface of the parts of a transform. `Part()` itself does nothing.
 
@@ -181,8 +196,10 @@ class Part:
         """Return a description of the part in one line, for users."""
         return "another rank transforms"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record the transform from physical to spectral space."""
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record the transform from physical to spectral space, times a constant."""
 
     def record_backward(
         self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
@@ -259,8 +276,10 @@ class Redistribution(Part):
     def describe(self) -> str:
         return f"exchange from boxes of {self._boxes[0].shape} to {self._boxes[1].shape}"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record source layout -> target layout."""
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record source layout -> target layout; the scale must be 1."""
         self._record(graph, self._ways[0], source, target)
 
     def record_backward(
@@ -357,15 +376,17 @@ class AxisTransform(Part):
         kind = "real " if self._real else ""
         return f"{kind}transform along axis {self._axis - 1}"
 
-    def record_forward(self, graph: StepGraph, source: Array, target: Array) -> None:
-        """Record points -> modes; the source is not changed."""
+    def record_forward(
+        self, graph: StepGraph, source: Array, target: Array, scale: float = 1.0
+    ) -> None:
+        """Record points -> modes, times a constant; the source is not changed."""
         everything, aside = self._all, self._points
         if everything is None or (everything.shape == target.shape and aside is None):
-            self._transform(graph, source, target, True)
+            self._transform(graph, source, target, True, scale)
             return
         if aside is not None:
             self._copy(graph, aside, source, "transpose")
-        self._transform(graph, source if aside is None else aside, everything, True)
+        self._transform(graph, source if aside is None else aside, everything, True, scale)
         for kept, among_all in self._sides(target, everything):
             self._copy(graph, kept, among_all, "truncate")
 
@@ -383,12 +404,9 @@ class AxisTransform(Part):
                 graph.add(fill, writes=[rest], label="pad", category="pack")
             source = everything
         aside = self._points
-        self._transform(graph, source, target if aside is None else aside, False)
+        self._transform(graph, source, target if aside is None else aside, False, scale)
         if aside is not None:
             self._copy(graph, target, aside, "transpose")
-        if scale != 1.0:
-            scaled, both = self._device.scale(target, scale), [target]
-            graph.add(scaled, reads=both, writes=both, label="scale", category="compute")
 
     def _copy(self, graph: StepGraph, target: Array, source: Array, label: str) -> None:
         if self._points is None:
@@ -406,10 +424,12 @@ class AxisTransform(Part):
             category="pack",
         )
 
-    def _transform(self, graph: StepGraph, source: Array, target: Array, forward: bool) -> None:
+    def _transform(
+        self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
+    ) -> None:
         label = f"fft axis {self._axis - 1}"
         for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
-            operation = self._device.fft(points, modes, self._axis, forward)
+            operation = self._device.fft(points, modes, self._axis, forward, scale=scale)
             writes = [modes] if forward or not self._real else [points, modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane

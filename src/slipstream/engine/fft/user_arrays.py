@@ -49,6 +49,12 @@ def array_key(array: Array) -> Hashable:
     return address, array.shape, array.strides, array.dtype
 
 
+def _converts(given: np.dtype, taken: np.dtype) -> bool:
+    """Return whether numbers are converted without loss: integers, and other orders of bytes."""
+    exact = given.kind in "biu" and np.can_cast(given, taken, "safe")
+    return given != taken and (exact or given.newbyteorder("=") == taken)
+
+
 class UserArrays:
     """Physical ("input") and spectral ("output") arrays of one rank.
 
@@ -127,13 +133,17 @@ class UserArrays:
             ) from error
         return array
 
-    def checked(self, array: Any, side: str, name: str) -> Array:
-        """Return an array that the plan takes, or raise `InputError`; lists become arrays."""
+    def checked(self, array: Any, side: str, name: str, is_written: bool = False) -> Array:
+        """Return an array that the plan takes, or raise `InputError`.
+
+        Unless it is written to, lists become arrays, and integers and other orders of bytes are
+        converted, as by NumPy.
+        """
         shape, dtype = self._kinds[side]
         if not isinstance(array, np.ndarray):
             array = self._import_array(array, name)
         takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
-        if isinstance(array, list | tuple) and name != "out":
+        if isinstance(array, list | tuple) and not is_written:
             try:
                 array = np.asarray(array).astype(dtype, casting="same_kind")
             except (TypeError, ValueError) as error:
@@ -141,6 +151,8 @@ class UserArrays:
         if not isinstance(array, (np.ndarray, self._device.array_module.ndarray)):
             modules = " or ".join(dict.fromkeys(("numpy", self._device.array_module.__name__)))
             raise InputError(f"{name} is of type {type(array).__name__}; {takes}, from {modules}")
+        if not is_written and tuple(array.shape) == shape and _converts(array.dtype, dtype):
+            array = array.astype(dtype)
         if tuple(array.shape) != shape or array.dtype != dtype:
             found = f"shape {tuple(array.shape)} and type {array.dtype}"
             raise InputError(f"{name} is an array of {found}; {takes}")
@@ -151,16 +163,18 @@ class UserArrays:
         elif array.device.id != (ordinal := getattr(self._device, "ordinal", None)):
             raise InputError(f"{name} is on GPU {array.device.id}; this plan is on GPU {ordinal}")
         result: Array = array
-        if name != "out":
+        if not is_written:
             return result
         if not getattr(array.flags, "writeable", True):
-            raise InputError("out is read-only; accepted: a writable array")
+            raise InputError(f"{name} is read-only; accepted: a writable array")
         # In the order of their strides, the extent of an axis must not exceed the next stride.
         reach = array.itemsize
         steps = [(abs(step), n) for step, n in zip(array.strides, array.shape, strict=True)]
         for step, n in sorted(steps) if array.size else ():
             if n > 1 and step < reach:
-                raise InputError("out has overlapping elements; accepted: an array without overlap")
+                raise InputError(
+                    f"{name} has overlapping elements; accepted: an array without overlap"
+                )
             reach += (n - 1) * step
         return result
 

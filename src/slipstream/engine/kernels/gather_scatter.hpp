@@ -17,11 +17,12 @@
 #endif
 
 // Column c of a packed row is column c, or c + gap from `low` on, of the working row: the second
-// part holds the negative wavenumbers of a complex transform.
+// part holds the negative wavenumbers of a complex transform. Working rows are multiplied by `scale`.
 KERNEL gather_rows(const Complex* RESTRICT packed, Complex* RESTRICT work,
                    const Index* RESTRICT offset, const Index* RESTRICT pitch, Index first,
                    Index fields, Index planes, Index rows, Index columns, Index low,
-                   Index gap, Index packed_field, Index work_field, Index work_plane, Index work_row) {
+                   Index gap, Index packed_field, Index work_field, Index work_plane, Index work_row,
+                   Real scale) {
   FOR_ROWS_OF_PLANES {
     Complex* RESTRICT to = work + field * work_field + plane * work_plane + row * work_row;
     const Complex zero = {0, 0};
@@ -30,9 +31,9 @@ KERNEL gather_rows(const Complex* RESTRICT packed, Complex* RESTRICT work,
     } else {
       const Complex* RESTRICT from =
           packed + field * packed_field + offset[row] + (first + plane) * pitch[row];
-      FOR_COLUMNS(c, low) to[c] = from[c];
+      FOR_COLUMNS(c, low) to[c] = scale * from[c];
       FOR_COLUMNS(c, gap) to[low + c] = zero;
-      FOR_COLUMNS(c, columns - low) to[low + gap + c] = from[low + c];
+      FOR_COLUMNS(c, columns - low) to[low + gap + c] = scale * from[low + c];
     }
   }
 }

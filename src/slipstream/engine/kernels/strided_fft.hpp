@@ -9,7 +9,8 @@
 // rows, and may store them in any order.
 //
 // Constants: N, RADICES (comma separated, product N), SIGN (-1 forward, +1 backward), LANES.
-// STORED_PARTS, if it is known what parts of the modes' rows are stored; see `stored_parts`.
+// STORED_PARTS, if it is known what parts of the modes' rows are stored; see `stored_parts`. SCALED, if
+// results are multiplied by `scale`.
 // Without LANES only the parts that other transforms share are compiled.
 #pragma once
 #include "butterflies.hpp"
@@ -73,6 +74,9 @@ INLINE int mode_at(int position) {
 #endif
 #ifndef STORED_PARTS
 #define STORED_PARTS 1
+#endif
+#ifndef SCALED
+#define SCALED 0
 #endif
 
 #if WIDTH == 2
@@ -161,7 +165,7 @@ struct Points {
 // has only the first of them where their number is odd.
 template <int P, class Source, class Target>
 INLINE void passes_from(const Source& source, const Target& target, Complex* tile,
-                        const Complex* RESTRICT roots, int lanes) {
+                        const Complex* RESTRICT roots, int lanes, Real scale) {
   using Here = Pass<P>;
   constexpr int R = Here::radix;
   constexpr bool last = P + 1 == passes;
@@ -195,6 +199,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
       if (lane < lanes) {
         UNROLL for (int r = 0; r < R; ++r) {
           const Place to = rows.next(r, target.stored(r));
+          if constexpr (SCALED) v[r] = scale * v[r];
           if (to.is_stored) {
             if (is_whole) store(to.at, v[r]);
             else *to.at = first_of(v[r]);
@@ -204,7 +209,7 @@ INLINE void passes_from(const Source& source, const Target& target, Complex* til
     }
   }
   BLOCK_BARRIER  // after the last pass too: the next block of columns writes the tile
-  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, lanes);
+  if constexpr (!last) passes_from<P + 1>(source, target, tile, roots, lanes, scale);
 }
 
 // Transform the columns of [field][o][row][column] arrays. The points' side (source of a forward,
@@ -218,7 +223,7 @@ KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRI
                    const RowEntry* MODES_RESTRICT rows, Index first, Index fields,
                    Index outer, Index columns, Index modes_field, Index points_field,
                    Index points_outer, Index points_row,
-                   const RowEntry* POINTS_RESTRICT point_rows, Index point_first) {
+                   const RowEntry* POINTS_RESTRICT point_rows, Index point_first, Real scale) {
   Complex* mode_base = SIGN < 0 ? target : const_cast<Complex*>(source);
   Complex* point_base = SIGN < 0 ? const_cast<Complex*>(source) : target;
   FOR_BLOCK_GRID(tile_number, (columns + LANES - 1) / LANES, o, outer, field, fields) {
@@ -229,8 +234,8 @@ KERNEL strided_fft(const Complex* source, Complex* target, const Complex* RESTRI
     const Index outer_part = POINT_TABLES ? 0 : o * points_outer;
     const Points points{point_base + field * points_field + outer_part + column, points_row,
                         point_rows, unsigned(point_first) + o};
-    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, lanes);
-    else passes_from<0>(modes, points, tile, roots, lanes);
+    if constexpr (SIGN < 0) passes_from<0>(points, modes, tile, roots, lanes, scale);
+    else passes_from<0>(modes, points, tile, roots, lanes, scale);
   }
 }
 

@@ -10,8 +10,10 @@
 // offset[r] + (first + b) * pitch[r] behind [a]; rows that are not kept are zero, or are not stored.
 // Both arrays may be the same, if rows stay in their places.
 //
-// Constants: PLAIN, if all numbers are complex and the length is a product of radices; see vector_fft.hpp.
+// Constants: PLAIN, if all numbers are complex and the length is a product of radices; SCALED, if results
+// are multiplied by `scale`; see vector_fft.hpp.
 struct Columns {
+  double scale;
   Index is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
   const Index *source_offset, *source_pitch;
   Index source_first;
@@ -25,6 +27,11 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
   const Index points = PLAIN ? 0 : plan->points;
   const Index n = points ? points : plan->of.n;
   const bool is_real = !PLAIN && all.is_real;
+  const Real scale = Real(all.scale);
+  const auto scaled = [=](Values v) {
+    if constexpr (SCALED) v = scale * v;
+    return v;
+  };
   const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
   const Index target_reals = points || is_real && SIGN > 0 ? 1 : 2;
   const RowPlaces rows_in{all.source_offset, all.source_pitch, all.source_first, all.source_b,
@@ -66,7 +73,7 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
           Complex* row = written[k];
           if (!row) return;
           prefetch_after(row);
-          store_columns(row, v);
+          store_columns(row, scaled(v));
         },
         all.passes);
     if (!pieces.is_whole) pieces.scatter(rows_out, modes_out, n, (Complex*)other);
@@ -82,9 +89,9 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     transform_any<SIGN>(all.transform, *plan, tile, other);
     if (target_reals == 1) {
       if (points) multiply_modes(*plan, other);
-      for (int k = 0; k < n; ++k) pieces.store(rows_out, to, k, other[k]);
+      for (int k = 0; k < n; ++k) pieces.store(rows_out, to, k, scaled(other[k]));
     } else {
-      for (int k = 0; k < (is_real ? half : n); ++k) pieces.store(rows_out, modes_out, k, other[k]);
+      for (int k = 0; k < (is_real ? half : n); ++k) pieces.store(rows_out, modes_out, k, scaled(other[k]));
     }
 #endif
   }

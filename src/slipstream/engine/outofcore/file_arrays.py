@@ -24,6 +24,7 @@ import numpy as np
 from slipstream.engine.device import Device, HostDevice, address_of
 from slipstream.engine.device.memory import MappedBytes, map_file, note_owned, reserve, unmap
 from slipstream.engine.errors import InputError, bytes_text
+from slipstream.engine.text import shown
 
 Shape: TypeAlias = "tuple[int, ...]"
 # Bytes after which the next of several folders has its turn.
@@ -303,11 +304,11 @@ class TileHost(HostDevice):
         return array
 
 
-def file_home(folders: Sequence[str] | str | None, host: Device) -> FileHome:
+def file_home(folders: Sequence[str] | None, host: Device) -> FileHome:
     """Return the home of arrays in files; `InputError` if a folder is none. Not collective."""
-    paths = [folders] if isinstance(folders, str) else list(folders or [tempfile.gettempdir()])
+    paths = folders or [tempfile.gettempdir()]
     for folder in paths:
-        if not isinstance(folder, str) or not os.path.isdir(folder):
-            raise InputError(f"scratch {folder!r}; accepted: a folder, or a list of folders")
+        if not os.path.isdir(folder):
+            raise InputError(f"scratch {shown(folder)}; accepted: a folder, or a list of folders")
     assert isinstance(host, HostDevice)
     return FileHome([os.path.abspath(path) for path in paths], host)

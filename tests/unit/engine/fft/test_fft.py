@@ -129,7 +129,7 @@ def test_given_outputs_are_filled_and_returned():
     [
         ({"shape": (2,) * 9}, "shape.*one to 8 sizes"),
         ({"shape": (4, 0, 4)}, "shape.*at least 1"),
-        ({"dtype": "int32"}, "'int32'; accepted: float32, float64, complex64, complex128"),
+        ({"dtype": "U8"}, "'U8'; accepted: float32, float64, complex64, complex128"),
         ({"dtype": "longdouble"}, "accepted: float32"),
         ({"fields": 0}, "fields is 0"),
         ({"truncation": "3/2"}, "'3/2' is unknown; accepted: None, '2/3', 'nyquist'"),
@@ -137,6 +137,7 @@ def test_given_outputs_are_filled_and_returned():
         ({"truncation": (1, 9, 1)}, "no such wavenumbers; accepted: at most"),
         ({"workers": 2}, "workers is 2, ranks that transform; accepted on one rank: 1"),
         ({"schedule": "eager"}, "schedule 'eager' is unknown; accepted"),
+        ({"residency": "disk", "scratch": 3}, "scratch is 3; accepted: a folder, or a list of"),
         ({"device": "abacus"}, "'abacus' is unknown; accepted"),
     ],
 )
@@ -149,6 +150,26 @@ def test_what_is_not_accepted_is_named(options, message):
 def test_unknown_transport_is_named():
     with pytest.raises(InputError, match="'pigeon' is unknown; accepted: auto, peer, nccl"):
         chosen_transport("pigeon", None, PLAIN)
+
+
+@pytest.mark.parametrize("given", [">f8", ">f4", ">c16", "int32", ">u2", "bool"])
+@pytest.mark.parametrize("shape", [(12,), (5, 6), (2, 3, 4)])
+def test_plans_of_the_types_that_numpy_converts_take_such_arrays(given, shape):
+    u = (8 * field(shape, "complex128" if "c" in given else "float64")[0]).astype(given)
+    plan = DistributedFFT(u.shape, u.dtype, device=PLAIN)
+    assert plan.arguments.dtype == (u.dtype.newbyteorder("=") if u.dtype.kind in "fc" else float)
+    expected = (np.fft.fftn if u.dtype.kind == "c" else np.fft.rfftn)(u)
+    assert_close(plan.forward(u), expected, expected, plan.arguments.dtype)
+    back = plan.backward(expected.astype(expected.dtype.newbyteorder(">")))
+    assert_close(back, u, u, plan.arguments.dtype)
+
+
+def test_integers_are_converted_only_where_none_changes():
+    plan = DistributedFFT((4, 6), "float32", device=PLAIN)
+    u = np.arange(24).reshape(4, 6)
+    np.testing.assert_allclose(plan.forward(u.astype("uint16")), np.fft.rfft2(u), atol=1e-4)
+    with pytest.raises(InputError, match="type int32; this plan takes .* float32"):
+        plan.forward(u.astype("int32"))
 
 
 @pytest.mark.parametrize("shape", [(4, 6, 4), (2, 4, 6, 5), (4, 6, 5, 1)])

@@ -74,7 +74,7 @@ def test_a_full_drive_is_one_clear_error_and_leaves_nothing(tmp_path, monkeypatc
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(InputError, match=r"scratch: no file of .* in .*: No space left on device"):
-        file_home(str(tmp_path), DEVICE).zeros((1 << 20,), np.float32)
+        file_home([str(tmp_path)], DEVICE).zeros((1 << 20,), np.float32)
     assert not os.listdir(tmp_path)
 
 
