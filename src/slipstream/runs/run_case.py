@@ -448,11 +448,12 @@ class _CaseRun:
         if self._simulation.rank > 0 or not self._simulation.case.output.report:
             return []
         series = writer.series.read(("time", *CHECKED)) if writer.series else {}
+        case = tomllib.loads(self._simulation.case.to_toml())
         page = run_page(
             self._folder,
             self._recorder.record,
             plots,
-            run_checks(series, writer.planes, tomllib.loads(self._simulation.case.to_toml())),
+            run_checks(series, writer.planes, case, writer.choice.balances_energy),
             timeline=timeline_of(output),
         )
         output.wrote(REPORT_NAME)

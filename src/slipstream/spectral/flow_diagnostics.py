@@ -548,7 +548,9 @@ class FlowDiagnostics:
         drawn = self._fields, densities, means, pairs, carried
         bodies = self._simulation.bodies
         forces = [] if bodies is None else bodies.drawn_forces()
-        return pictures_of(*drawn, self.flat_axis, cutoff, model.passive, forces)
+        choice = pictures_of(*drawn, self.flat_axis, cutoff, model.passive, forces)
+        written = self._problem.written or model
+        return replace(choice, balances_energy=written.balances_energy)
 
     @property
     def flat_axis(self) -> str:
