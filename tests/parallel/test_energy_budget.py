@@ -23,7 +23,9 @@ BOX = (
     "output.report=false",
 )
 KINDS = {
-    "ornstein-uhlenbeck": ['{ kind = "ornstein-uhlenbeck", amplitude = 0.3, correlation_time = 0.1 }'],
+    "ornstein-uhlenbeck": [
+        '{ kind = "ornstein-uhlenbeck", amplitude = 0.3, correlation_time = 0.1 }'
+    ],
     "random": ['{ kind = "random", amplitude = 0.3, correlation_time = 0.05 }'],
     "random with a power": ['{ kind = "random", injection = 0.1, correlation_time = 0.1 }'],
     "taylor-green": ['{ kind = "taylor-green", injection = 0.1 }'],
@@ -94,7 +96,7 @@ def test_work_is_that_of_all_steps(comm, device, shared_folder, kind):
     ("kind", "steps", "memory"),
     every_pair(product(["ornstein-uhlenbeck", "random with a power", "four"], STEPS, MEMORY)),
 )
-def test_a_resumed_run_writes_the_rows_of_a_whole_one(comm, device, shared_folder, kind, steps, memory):
+def test_a_resumed_run_writes_the_same_rows(comm, device, shared_folder, kind, steps, memory):
     more = *MEMORY[memory], "output.diagnostics_interval=0.1"
     settings = settings_of(kind, *more, steps=STEPS[steps])
     whole = run(settings, comm, device, shared_folder / "whole")
@@ -116,7 +118,13 @@ def test_work_on_scalars_and_bodies(comm, device, shared_folder):
     """A passive scalar has its own work, and bodies do work as well."""
     forces = [*KINDS["ornstein-uhlenbeck"], '{ kind = "random", field = "dye", injection = 0.1 }']
     scalars = "scalars=[{ name = 'dye', diffusivity = 0.05, initial = 'sin(x)' }]"
-    settings = (*BOX, *STEPS["fixed"], f"forcing=[{', '.join(forces)}]", scalars, "output.diagnostics_interval=0.02")
+    settings = (
+        *BOX,
+        *STEPS["fixed"],
+        f"forcing=[{', '.join(forces)}]",
+        scalars,
+        "output.diagnostics_interval=0.02",
+    )
     rows = run(settings, comm, device, shared_folder / "dye")
     assert np.abs(rows["dye_residual"][1:]).max() < 2e-3
     assert np.abs(rows["budget_residual"][1:]).max() < 6e-4

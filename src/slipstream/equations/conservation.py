@@ -62,7 +62,8 @@ class _RandomFields:
     def power_of_products(self) -> tuple[float, float]:
         """Return the rate at which the energy grows, and the sum of what modes gain or lose."""
         gained = exchanged = 0.0
-        for unknown, form in zip(self._model.unknowns[: self._model.active], self._model.rates):
+        active = self._model.unknowns[: self._model.active]
+        for unknown, form in zip(active, self._model.rates, strict=False):
             rate: Any = 0
             for points, factor in form.terms.items():
                 is_linear = isinstance(points, Value) and not isinstance(points, FilteredSource)

@@ -252,7 +252,9 @@ class ChosenAverages(ChosenFields):
         arrays = dict(self._sums[name].arrays)
         if self._is_profile:
             spread = self._spread[name].arrays
-            arrays |= {f"spread_{part}": spread[part] for part in ("mean", "before") if part in spread}
+            arrays |= {
+                f"spread_{part}": spread[part] for part in ("mean", "before") if part in spread
+            }
         return arrays
 
     def _kept(

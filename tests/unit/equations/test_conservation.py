@@ -16,11 +16,11 @@ width = sympy.Symbol("width", real=True)
     [
         ("hd", True),
         ("boussinesq", True),
-        ("mhd", True),
-        ("gpe", True),
-        ("smagorinsky", True),  # the model names what its products dissipate
-        ("lans-alpha", False),  # its energy has gradients
-        ("isothermal", False),
+        # The model names what its products dissipate.
+        pytest.param("smagorinsky", True, marks=pytest.mark.slow),
+        pytest.param("isothermal", False, marks=pytest.mark.slow),
+        # Its energy has gradients.
+        pytest.param("lans-alpha", False, marks=[pytest.mark.slow, pytest.mark.thorough]),
     ],
 )
 def test_shipped_models(name, expected):

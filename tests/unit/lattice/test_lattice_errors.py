@@ -46,7 +46,10 @@ def refused(capsys, *arguments, status=2, **options):
         ),
         (["image.radius=0.5"], "image.radius is 0.5; accepted: a number from 1"),
         (["image.crop=[[0, 24], [0, 21], [0, 16]]"], "image.crop: [0, 21] along y is beyond the"),
-        (["image.shape=[20000, 20000, 20000]"], "image: reading this image, before any flow, needs 2.24e+04"),
+        (
+            ["image.shape=[20000, 20000, 20000]"],
+            "image: reading this image, before any flow, needs 2.24e+04",
+        ),
         (["initial.restart=nowhere"], "nowhere: holds no checkpoint"),
         (["run.transport=nccl", "run.device=cuda"], "device 'cuda' was asked for"),
     ],

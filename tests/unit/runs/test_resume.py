@@ -180,7 +180,7 @@ def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
 
 @pytest.mark.slow
 def test_a_change_of_a_run_at_its_end_says_how_it_comes_into_force(tmp_path, monkeypatch, capsys):
-    """Of a flow that is steady at its last step: nothing would be done, and status 0 would hide it."""
+    """Of a steady flow at its last step: nothing would be done, and status 0 would hide that."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "case.toml").write_text(moments.CASES["lattice"])
     given = ("--set", "time.end=4000", "--set", "convergence.tolerance=0.1")
