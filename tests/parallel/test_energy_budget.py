@@ -114,8 +114,23 @@ def test_a_resumed_run_writes_the_same_rows(comm, device, shared_folder, kind, s
         assert np.abs(parts["budget_residual"][1:]).max() < 2e-3
 
 
-def test_work_on_scalars_and_bodies(comm, device, shared_folder):
-    """A passive scalar has its own work, and bodies do work as well."""
+@pytest.mark.slow
+def test_bodies_and_a_mean_flow_do_work(comm, device, shared_folder):
+    """The first steps stop the fluid in the body: their work is no mean of two rows."""
+    settings = (
+        *BOX,
+        *STEPS["fixed"],
+        "grid.points=[16, 16, 16]",
+        "bodies=[{ name = 'ball', shape = 'sphere', radius = 1.0, eta = 0.05 }]",
+        "forcing=[{ kind = 'mean-flow', velocity = [0.5, 0.0, 0.0] }]",
+        "output.diagnostics_interval=0.1",
+    )
+    rows = run(settings, comm, device, shared_folder / "ball")
+    assert np.abs(rows["budget_residual"][1:]).max() < 0.02
+
+
+@pytest.mark.slow
+def test_scalars_have_their_own_work(comm, device, shared_folder):
     forces = [*KINDS["ornstein-uhlenbeck"], '{ kind = "random", field = "dye", injection = 0.1 }']
     scalars = "scalars=[{ name = 'dye', diffusivity = 0.05, initial = 'sin(x)' }]"
     settings = (

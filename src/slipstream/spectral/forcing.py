@@ -595,10 +595,14 @@ class _Work:
             modes = flow.modes_of(flow.forcing[part])
             for component, force in zip(pattern.components, modes, strict=True):
                 forces[component] = forces.get(component, 0) + factor(time) * force[self._places]
-        state, sums = flow.modes_of(flow.read_state()), np.zeros(2)
+        state, terms = flow.modes_of(flow.read_state()), []
         for component, force in forces.items():
-            for number, other in enumerate((state[component][self._places], force)):
+            for other in (state[component][self._places], force):
                 both = self._weight * (force.real * other.real + force.imag * other.imag)
-                sums[number] += float(both.sum())
+                terms.append(both.sum())
+        sums = np.zeros(2)
+        if terms:  # a GPU is waited for once
+            for pair in flow.device.to_host(flow.device.array_module.stack(terms)).reshape(-1, 2):
+                sums += pair
         power, square = sum_over_ranks(self._comm, sums)
         return float(power), float(square)
