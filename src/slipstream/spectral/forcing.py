@@ -449,7 +449,9 @@ class Forcing:
 
         Of forces that `is_stepped` finds it is the mean over the step that ended at this time.
         """
-        powers: dict[int | None, float] = {**self._powers_of_step()}
+        powers: dict[int | None, float] = {}
+        for number, power in self._powers_of_step().items():
+            powers[number] = power
         self._update(time, 0.0)
         for number, work in self._works.items():
             if number in powers:
