@@ -258,7 +258,7 @@ def test_memory_lacking_on_one_rank_is_found_before_anything_is_tried(
 
 
 def test_image_that_is_too_large_to_be_read_is_refused_by_all(comm, device):
-    with pytest.raises(InputError, match=r"image: this image needs .* free; use a part of it"):
+    with pytest.raises(InputError, match=r"image: reading this image, .* free; use a part of it"):
         description(make(device, "image.shape=[20000, 20000, 20000]", comm=comm))
 
 

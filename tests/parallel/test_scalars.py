@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from first_rank import on_first_rank
+from flows import advance, start
 from slipstream import Flow
 from slipstream.engine.errors import InputError
 
@@ -56,6 +58,36 @@ def test_budgets_are_met_to_the_order_of_time(comm, device):
     assert sim.spectra["energy_spectrum"][1].sum() == pytest.approx(near["energy"], rel=1e-12)
     w, b = velocity[2], sim.fields["buoyancy"].gather()
     assert near["buoyancy_flux"] == pytest.approx(1.5 * (w * b).mean(), rel=1e-10)
+
+
+MEMORY = {
+    "host": ("run.residency=host", "run.streaming={ tiles = 3 }"),
+    "host, many tiles": ("run.residency=host", "run.streaming={ tiles = 5 }"),
+    "disk": ("run.residency=disk",),
+    "serial": ("run.schedule=serial",),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_sums_over_points_have_the_same_bits_in_any_memory(comm, device, ranks, precision):
+    """Those of a scalar's production too, on any number of ranks."""
+    settings = (
+        "grid.points=[20, 18, 22]",
+        f"numerics.precision={precision}",
+        "scalars=[{ name = 'temperature', mean_gradient = [0.3, 0.0, 1.0] }]",
+    )
+
+    def production(comm, *memory):
+        simulation = advance(start(device, *settings, *memory, comm=comm), 2)
+        return simulation.diagnostics()["temperature_production"]
+
+    expected = on_first_rank(comm, lambda: production(None))
+    assert expected != 0
+    assert production(comm) == expected
+    for name, memory in MEMORY.items():
+        if name != "disk" or ranks == 1:
+            assert production(comm, *memory) == expected, name
 
 
 def test_scalars_do_not_act_on_the_flow(comm, device):

@@ -80,7 +80,7 @@ def test_equals_the_symmetric_flow_of_a_doubled_box(comm, device, symmetric, pre
     actual, theirs = flow.diagnostics, symmetric.diagnostics
     assert set(theirs) - set(actual) == {"helicity"}
     for name in actual:
-        if "residual" not in name and name != "divergence":
+        if "residual" not in name and name not in ("divergence", "work"):
             assert actual[name] == pytest.approx(theirs[name], rel=10 * tolerance, abs=1e-15), name
     for name, (shells, values) in flow.spectra.items():
         expected = symmetric.spectra[name]
@@ -162,7 +162,8 @@ def test_bodies_are_those_of_a_doubled_box_with_their_mirror_images(comm, device
     # The body of the formula is its own image.
     drags = {"wavy_force_x", "wavy_force_y", "wavy_torque_z"}
     for name in actual:
-        if name in drags or not ("residual" in name or "wavy" in name or name == "divergence"):
+        is_apart = "residual" in name or "wavy" in name or name in ("divergence", "work")
+        if name in drags or not is_apart:
             near = pytest.approx(theirs[name], rel=50 * tolerance, abs=50 * tolerance)
             assert (2 if name in drags else 1) * actual[name] == near, name
 

@@ -161,7 +161,7 @@ class Advection:
         problem = replace(problem, devices=opened)
         needed = problem.memory(RankPlace.of(comm))
         needs = [(one, ranks_per_device(comm, one) * needed[name]) for name, one in opened.items()]
-        check_memory(comm, needs, "shape: this grid")
+        check_memory(comm, needs, "shape: this grid", precision=problem.dtype)
         self._allocate(problem, comm)
 
     @classmethod

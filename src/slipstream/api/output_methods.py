@@ -405,8 +405,8 @@ class OutputMethods:
         >>> sim.run(until=50)
         >>> average.mean["velocity"], average.error["velocity"]
 
-        Only sums are kept: 32 bytes for each value, on the host. Each sample is weighted by the
-        time since the previous one. The sums last as long as the simulation;
+        Only sums are kept: 40 bytes for each value, on the host. Means are integrals by the
+        trapezoidal rule. The sums last as long as the simulation;
         ``output={"averages": [...]}`` and ``run(output=)`` keep them in states.
 
         Parameters

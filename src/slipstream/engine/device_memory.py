@@ -76,6 +76,7 @@ def check_memory(
     needs: Sequence[tuple[Device, int]],
     what: str = "grid.points: this grid",
     less: str = "fewer points",
+    precision: object = "",
 ) -> None:
     """Refuse on all ranks a run that exceeds the free memory of some device. Collective.
 
@@ -85,6 +86,8 @@ def check_memory(
         This rank's devices, and the bytes that all ranks which share one need on it.
     what, less : str
         The cause, beginning with its key in the case, and an alternative that needs less.
+    precision : str or dtype, optional
+        That of the case, if the need depends on it: shorter numbers are advised where there are.
     """
     local_needs = [
         (device.identity, device.kind, device.name, need, device.memory_free())
@@ -99,8 +102,11 @@ def check_memory(
             identity: need_there for identity, other, _, need_there, _ in facts if other == kind
         }
         enough = math.ceil(sum(alike.values()) / max(1, free))
+        more = f"more ranks on more devices (about {enough} like this one in all)"
+        remedies = f"{less}, or {more}"
+        if str(precision) == "float64":
+            remedies = f'{less}, {more}, or numerics.precision = "float32"'
         raise InputError(
             f"{what} needs {need / 2**30:.3g} GiB on {name}, which has {free / 2**30:.3g} GiB "
-            f"free; use {less}, more ranks on more devices (about {enough} like this one in all), "
-            'or numerics.precision = "float32"; `slipstream project` is for other machines'
+            f"free; use {remedies}; `slipstream project` is for other machines"
         )

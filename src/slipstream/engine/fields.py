@@ -186,6 +186,8 @@ class PictureChoice:
     cutoff: float = 0.0
     # Whether spectra may have an inertial range, which a line of slope -5/3 is a guide to.
     may_have_inertial_range: bool = False
+    # Whether a residual of the energy budget is an error, not what products add.
+    balances_energy: bool = True
     # The diagnostic whose peak is marked, if any.
     peak: str = ""
     # Mathematical text for names whose long names are too long, and units other than 1.

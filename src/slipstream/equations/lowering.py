@@ -225,6 +225,13 @@ class Lowered:
         return any(str(one) in self.follows for one in parameters_in(terms))
 
     @functools.cached_property
+    def balances_energy(self) -> bool:
+        """Whether products conserve the energy, or the model names what they take away."""
+        from slipstream.equations.conservation import conserves_energy
+
+        return bool(self.losses) or conserves_energy(self)
+
+    @functools.cached_property
     def degree(self) -> float:
         """Largest number of fields in a product; infinity if one is not a polynomial."""
         if not all(product.is_polynomial(*self.symbols) for product in self.products):
@@ -522,6 +529,7 @@ def lower_once(model: Model, flat: FlatAxes) -> Lowered:
     start = time.process_time()
     result = lower(model, flat)
     if time.process_time() - start > _WORTH_KEEPING:
+        _ = result.balances_energy  # is kept with it
         with contextlib.suppress(RunError, OSError):
             find_or_make(name, lambda folder: pickle.dumps(result, protocol=4))
     return result

@@ -77,6 +77,8 @@ FORCE = "force."
 PARTICLES = "particles."
 # The array of the tilt of a sheared frame.
 TILT = "frame.tilt"
+# The name of the array of the work of forces, and of the rows of the energy budget before it.
+BUDGET = "energy.budget"
 # The step, and a number if a run has more than one state of it.
 _GENERATION = re.compile(r"(\d{1,19})(?:-(\d{1,9}))?\.zarr")
 _EXPECTED = (

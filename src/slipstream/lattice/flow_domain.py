@@ -225,7 +225,8 @@ def read_pores(
     if comm is not None:
         voxels = slabs(domain.shape, 0, comm.size)[comm.rank].size
         sharing = ranks_per_device(comm, host)
-    check_room(comm, host, sharing * _BYTES_TO_READ * voxels)
+    what = "reading this image, before any flow,"
+    check_room(comm, host, sharing * _BYTES_TO_READ * voxels, what=what)
     periodic = [name not in walls for name in AXES]
     subdomain = decompose(domain, periodic, axes, partition, comm, isolated)
     found = subdomain.connectivity

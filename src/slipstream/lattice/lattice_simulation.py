@@ -183,7 +183,7 @@ class LatticeSimulation(Simulation):
         need *= ranks_per_device(self.comm, device)
         # Pores that lead nowhere, which are removed, may be half of all.
         if need > _FAR_TOO_LARGE * device.memory_free():
-            check_room(self.comm, device, need)
+            check_room(self.comm, device, need, case.numerics.precision)
 
     def _read_image(self) -> None:
         """Read and decompose the image, unless that has been done. Collective."""
@@ -318,7 +318,7 @@ class LatticeSimulation(Simulation):
     def _room_for_vectors(self, storage: Storage) -> int | None:
         """Refuse a flow that does not fit; return what a limit of the case leaves. Collective."""
         ((device, need),) = self.memory()
-        check_room(self.comm, device, need)
+        check_room(self.comm, device, need, self.case.numerics.precision)
         memory, need_of_rank = self.case.run.memory, self._own_memory(storage)
         if memory is None:
             return None

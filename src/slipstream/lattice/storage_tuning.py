@@ -71,10 +71,12 @@ def memory_with_output(share: Share, storage: Storage, processor: str) -> int:
     return memory_needed(share, storage, processor) + output
 
 
-def check_room(comm: Comm, device: Device, need: int) -> None:
+def check_room(
+    comm: Comm, device: Device, need: int, precision: object = "", what: str = "this image"
+) -> None:
     """Refuse an image if a device lacks `need` bytes of free memory. Collective."""
-    what, less = "image: this image", "a part of it (image.crop)"
-    check_memory(comm, [(device, need)], what, less)
+    less = "a part of it (image.crop)"
+    check_memory(comm, [(device, need)], f"image: {what}", less, precision)
 
 
 # What is worth a try on each kind of device, with any propagation, the usual winner first.
@@ -201,7 +203,8 @@ def _that_fit(
     if fits.any():
         return list(itertools.compress(candidates, fits))
     least = int(np.argmin(sum(needs.values())))
-    check_room(comm, device, int(needs[device.identity][least]))
+    precision = candidates[least].dtype
+    check_room(comm, device, int(needs[device.identity][least]), precision)
     return [candidates[least]]
 
 

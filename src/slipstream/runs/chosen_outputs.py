@@ -46,7 +46,7 @@ _NO_END = 1e30
 
 
 class ChosenAverages(ChosenFields):
-    """Averages over time, whose sums are on the host in double precision: 32 bytes per value."""
+    """Averages over time, whose sums are on the host in double precision: 40 bytes per value."""
 
     settings: AveragesOutput
     group = "averages"
@@ -75,13 +75,17 @@ class ChosenAverages(ChosenFields):
             for phase in range(settings.phases):
                 array_name, begin = self._name(name, phase), self._begin(phase)
                 self._averaged[array_name] = point_values
-                sums = RunningAverage((len(point_values.suffixes), *shape), self.batch, begin)
-                self._sums[array_name] = sums
-        # Mean squares within the planes of a profile, about their mean.
-        self._spread = {
-            name: np.zeros_like(sums_of_name.mean) for name, sums_of_name in self._sums.items()
-        }
+                self._sums[array_name] = self._no_sums((len(point_values.suffixes), *shape), begin)
         self._is_profile = isinstance(self._sampling, ProfileSampling)
+        # Mean squares within the planes of a profile, about their mean.
+        self._spread = self._no_spread()
+
+    def _no_sums(self, shape: tuple[int, ...], begin: float) -> RunningAverage:
+        return RunningAverage(shape, self.batch, begin, self.settings.phases > 1)
+
+    def _no_spread(self) -> dict[str, RunningAverage]:
+        sums = self._sums if self._is_profile else {}
+        return {name: self._no_sums(one.mean.shape, one.start) for name, one in sums.items()}
 
     def _name(self, name: str, phase: int) -> str:
         phases = self.settings.phases
@@ -103,8 +107,8 @@ class ChosenAverages(ChosenFields):
         self.start = time
         for place, (name, sums) in enumerate(self._sums.items()):
             begin = self._begin(place % self.settings.phases)
-            self._sums[name] = RunningAverage(sums.mean.shape, self.batch, begin)
-            self._spread[name][...] = 0
+            self._sums[name] = self._no_sums(sums.mean.shape, begin)
+        self._spread = self._no_spread()
 
     @property
     def sums(self) -> Mapping[str, RunningAverage]:
@@ -116,6 +120,15 @@ class ChosenAverages(ChosenFields):
         """Time of the last sample, or of the start."""
         return max(one.last for one in self._sums.values())
 
+    @property
+    def last_counted(self) -> float | None:
+        """Time of the last sample; None before the first, which may be due at the start."""
+        return None if self._needs_first else self.last
+
+    @property
+    def _needs_first(self) -> bool:
+        return any(one.needs_first for one in self._sums.values())
+
     def statistic(self, name: str, kind: str) -> np.ndarray:
         """Return the mean, the fluctuation or the error of this rank's part, component first."""
         sums = self._sums[name]
@@ -124,7 +137,8 @@ class ChosenAverages(ChosenFields):
         if kind == "mean":
             return sums.mean
         if kind == "fluctuation":
-            variance = sums.variance + self._spread[name]
+            within = self._spread[name].mean if self._is_profile else 0.0
+            variance = sums.variance + within
         else:
             variance = sums.variance_of_mean
         deviation: np.ndarray = np.sqrt(variance)
@@ -144,28 +158,28 @@ class ChosenAverages(ChosenFields):
         return sum(one.samples for one in first)
 
     def sample(self) -> None:
-        """Add the present state, which counts for the time since the last sample. Collective."""
+        """Add the present state to the samples. Collective."""
         time, interval = self._simulation.time, self.settings.interval
-        if time - self.last <= 1e-9 * interval:
+        if time - self.last <= (-1e-9 if self._needs_first else 1e-9) * interval:
             return
         phase = round((time - self.start) / interval) % self.settings.phases
         for name, values in self._values.items():
             own = self._name(name, phase)
-            sums, spread = self._sums[own], self._spread[own]
-            weight, parts = time - sums.last, []
+            sums, spreads, parts = self._sums[own], [], []
             for low in range(0, len(values.suffixes), 3):
                 values_at_points = self._sampling.take(values, slice(low, low + 3), np.dtype(float))
                 if self._is_profile:
                     mean, square = np.split(values_at_points, 2)
-                    within = np.maximum(square - mean**2, 0.0)
-                    spread[low : low + 3] += (within - spread[low : low + 3]) * (
-                        weight / (sums.duration + weight)
-                    )
+                    spreads.append(np.maximum(square - mean**2, 0.0))
                     values_at_points = mean
                 parts.append(values_at_points)
             part = np.concatenate(parts) if len(parts) > 1 else parts[0]
             self._check_finite(name, part)
-            sums.add(part.reshape(sums.mean.shape), time)
+            # A sample at the start may differ from it by rounding.
+            at = max(time, sums.last)
+            sums.add(part.reshape(sums.mean.shape), at)
+            if spreads:
+                self._spread[own].add(np.concatenate(spreads).reshape(sums.mean.shape), at)
 
     def _check_finite(self, name: str, part: np.ndarray) -> None:
         def check() -> None:
@@ -223,8 +237,7 @@ class ChosenAverages(ChosenFields):
         for name, sums in self._sums.items():
             numbers = np.array([self._mark(), sums.batch_length, sums.start, *sums.numbers])
             yield self._kept(f"{name}.numbers", numbers.shape, (0,), numbers, simulation.rank == 0)
-            parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}
-            for part, values in parts.items():
+            for part, values in self._arrays_kept(name).items():
                 for number, suffix in enumerate(self._averaged[name].suffixes):
                     yield self._kept(
                         f"{name}{suffix}.{part}",
@@ -233,6 +246,16 @@ class ChosenAverages(ChosenFields):
                         copied(values[number]),
                         bool(box.size),
                     )
+
+    def _arrays_kept(self, name: str) -> dict[str, np.ndarray]:
+        """Return the arrays of sums that a state keeps, by their names there."""
+        arrays = dict(self._sums[name].arrays)
+        if self._is_profile:
+            spread = self._spread[name].arrays
+            arrays |= {
+                f"spread_{part}": spread[part] for part in ("mean", "before") if part in spread
+            }
+        return arrays
 
     def _kept(
         self,
@@ -274,20 +297,22 @@ class ChosenAverages(ChosenFields):
         if f"{stem}.numbers" not in state.arrays:
             return "the state has no such average"
         mark, batch, start, *numbers = state.read(f"{stem}.numbers").tolist()
-        if mark != self._mark() or len(numbers) != len(sums.numbers):
+        if len(numbers) != len(sums.numbers):
+            return "another version has written the state"
+        if mark != self._mark():
             return "its settings are not those of before"
         box = points.boxes[self._simulation.rank]
         suffixes = self._averaged[name].suffixes
-        parts = {**sums.arrays, **({"spread": self._spread[name]} if self._is_profile else {})}
-        for part, values in parts.items():
+        for part, values in self._arrays_kept(name).items():
             for number, suffix in enumerate(suffixes):
                 array = f"{stem}{suffix}.{part}"
                 if state.shapes.get(array) != points.shape:
                     return "its points are others than before"
                 if box.size:
                     values[number] = state.read(array, box.start, box.shape)
-        sums.numbers = np.array(numbers)
-        sums.batch_length, sums.start = batch, start
+        for one in (sums, self._spread[name]) if self._is_profile else (sums,):
+            one.numbers = np.array(numbers)
+            one.batch_length, one.start = batch, start
         self.batch = batch
         return ""
 
@@ -372,7 +397,7 @@ class ChosenOutputs:
             else:
                 self._not_restored.append(average)
         occasions = AtIntervals(average.settings.interval, average.start)
-        occasions.resume_at(simulation.time, average.last, occasions)
+        occasions.resume_at(simulation.time, average.last_counted, occasions)
         return occasions
 
     def _go_on_with(self, average: ChosenAverages, state: Checkpoint | None) -> None:
@@ -443,7 +468,7 @@ class ChosenOutputs:
                 if output in self._not_restored:
                     self._go_on_with(output, self._state_at(folder.parent))
                     occasions = self._due[output].occasions
-                    occasions.resume_at(simulation.time, output.last, occasions)
+                    occasions.resume_at(simulation.time, output.last_counted, occasions)
                 # The output belongs to the end of a segment.
                 if output.find(folder, kept):
                     output.replace_last()

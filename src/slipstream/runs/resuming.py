@@ -41,7 +41,14 @@ from slipstream.files.run_folder import (
     table_differences,
     text_of,
 )
-from slipstream.runs.run_case import STATE_KEY, AtItsEnd, RunOptions, how_to_lengthen, run_case
+from slipstream.runs.run_case import (
+    STATE_KEY,
+    AtItsEnd,
+    RunOptions,
+    how_to_apply,
+    how_to_lengthen,
+    run_case,
+)
 from slipstream.runs.run_history import RunHistory
 from slipstream.runs.simulation_base import make_simulation
 from slipstream.runs.time_loop import is_reached
@@ -372,6 +379,8 @@ class _Reading:
         ):
             why = "the flow is steady" if is_steady else ""
             place = Path(self._folder.name), state.step, state.time
+            if not solve_the_same(self._before, self.case):
+                raise InputError(how_to_apply(self._before, self.case, *place))
             raise AtItsEnd(how_to_lengthen(self.case, *place, why))
 
     def _is_finished_at(self, step: int) -> bool:

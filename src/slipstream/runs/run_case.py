@@ -23,7 +23,7 @@ from slipstream.engine.processes import Interrupted, Interruption, WallLimit
 from slipstream.engine.text import STEPPING, duration, printable, quantity
 from slipstream.files.durable_files import replace_file
 from slipstream.files.output_folder import RUN_LOG_NAME, OutputFolder, claim_folder
-from slipstream.files.run_folder import EarlierSegments, EndedBy
+from slipstream.files.run_folder import EarlierSegments, EndedBy, differences, is_around
 from slipstream.runs.chosen_outputs import ChosenOutputs
 from slipstream.runs.output_writer import OutputWriter
 from slipstream.runs.run_recorder import RunLog, RunRecorder
@@ -448,11 +448,12 @@ class _CaseRun:
         if self._simulation.rank > 0 or not self._simulation.case.output.report:
             return []
         series = writer.series.read(("time", *CHECKED)) if writer.series else {}
+        case = tomllib.loads(self._simulation.case.to_toml())
         page = run_page(
             self._folder,
             self._recorder.record,
             plots,
-            run_checks(series, writer.planes, tomllib.loads(self._simulation.case.to_toml())),
+            run_checks(series, writer.planes, case, writer.choice.balances_energy),
             timeline=timeline_of(output),
         )
         output.wrote(REPORT_NAME)
@@ -533,18 +534,36 @@ def _advice(simulation: Simulation, loop: TimeLoop, folder: Path) -> str:
 
 def how_to_lengthen(case: Case, folder: Path, step: int, time: float, finished: str = "") -> str:
     """Return the advice for a run that is to continue, but has ended."""
-    most = case.time.max_steps
     if finished:
         reason, change = finished, "--set convergence.tolerance=..., a smaller one"
-    elif is_reached(case.time.end, time, case):
-        # The end that was asked for may have passed long ago.
-        reason, change = f"t = {time:.6g}", f"--set time.end={2 * max(case.time.end, time):g}"
-        if case.time.end < time * (1 - 1e-9):
-            reason += f", past time.end = {case.time.end:g}"
     else:
-        reason, change = f"time.max_steps = {most}", f"--set time.max_steps={2 * (most or 1)}"
+        reason, key, larger = _end_of(case, time)
+        change = f"--set {key}={larger}"
     over = f"{folder} has ended ({reason}, step {step})"
     return f"{over}, and nothing is changed; continue with {_resume(folder)} {change}"
+
+
+def how_to_apply(before: Case, case: Case, folder: Path, step: int, time: float) -> str:
+    """Return the advice for a run at its end that is to continue as another case."""
+    reason, key, larger = _end_of(case, time)
+    # Other keys, such as the end, come into force anyway.
+    changed = [one for one in differences(before, case) if not is_around(one)]
+    return (
+        f"{key}: {folder} has ended ({reason}, step {step}), so {', '.join(changed)} would change"
+        f" nothing; use a larger one too: --set {key}={larger}"
+    )
+
+
+def _end_of(case: Case, time: float) -> tuple[str, str, str]:
+    """Return the reason why a run has ended, and the key that ended it with a larger value."""
+    most = case.time.max_steps
+    if is_reached(case.time.end, time, case):
+        # The end that was asked for may have passed long ago.
+        reason = f"t = {time:.6g}"
+        if case.time.end < time * (1 - 1e-9):
+            reason += f", past time.end = {case.time.end:g}"
+        return reason, "time.end", f"{2 * max(case.time.end, time):g}"
+    return f"time.max_steps = {most}", "time.max_steps", str(2 * (most or 1))
 
 
 def _resume(folder: Path) -> str:

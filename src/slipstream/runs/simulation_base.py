@@ -269,7 +269,8 @@ class Simulation(ABC):
 
     def _check_memory(self) -> None:
         """Refuse, on all ranks, a run that exceeds the free memory of some device."""
-        check_memory(self.comm, self.memory())
+        case: Any = self.case  # each family has its own table of numerics
+        check_memory(self.comm, self.memory(), precision=case.numerics.precision)
 
     def prepare(self) -> None:
         """Allocate all fields, and set the initial state, or an earlier run's. Collective.

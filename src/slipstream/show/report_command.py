@@ -101,7 +101,7 @@ def page_of(run: StoredRun) -> str:
             run.path,
             run.record,
             {one.name: one.svg() for one in run.pictures() if not one.is_summary},
-            run_checks(run.series[0], run.planes(), run.case),
+            run_checks(run.series[0], run.planes(), run.case, run.choice.balances_energy),
             case=run.case_text,
             is_running=run.is_running,
             timeline=timeline_of(run.folder),

@@ -161,9 +161,15 @@ class Check:
 
 
 def run_checks(
-    series: Mapping[str, np.ndarray], planes: Sequence[FieldPlane], case: Mapping[str, Any]
+    series: Mapping[str, np.ndarray],
+    planes: Sequence[FieldPlane],
+    case: Mapping[str, Any],
+    balances_energy: bool = True,
 ) -> list[Check]:
-    """Return the checks of the series, of the planes that are drawn and of the case."""
+    """Return the checks of the series, of the planes that are drawn and of the case.
+
+    The residual of the energy budget is one if the model's products `balances_energy`.
+    """
     checks = []
     time = series.get("time", np.zeros(0))
     columns = {name: values[np.isfinite(values)] for name, values in series.items()}
@@ -195,7 +201,7 @@ def run_checks(
     # The first differences are those of an initial state that adjusts.
     residual = np.abs(series.get("budget_residual", np.zeros(0))[3:])
     residual = residual[np.isfinite(residual)]
-    if len(residual):
+    if len(residual) and balances_energy:
         largest = float(residual.max())
         remark = "largest residual, relative to the dissipation; sparse output inflates it"
         checks.append(Check("energy budget", f"{largest:.1e}", remark, largest > _MOST_RESIDUAL))

@@ -29,8 +29,8 @@ _FEWEST_SAMPLES = 4
 # Samples: from fewer, even uncorrelated ones, the scatter is known badly.
 _MANY_SAMPLES = 20
 # Numbers of a running average, apart from its arrays, in this order.
-_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last")
-_ARRAYS = ("mean", "square", "batch", "between")
+_NUMBERS = ("duration", "batch_duration", "completed", "batches", "samples", "last", "has_before")
+_ARRAYS = ("mean", "square", "batch", "between", "before")
 # An error from fewer batches is not to be trusted.
 _FEWEST_BATCHES = 8
 # An error from batches of fewer correlation times is not to be trusted.
@@ -371,9 +371,11 @@ def _end_of_spin_up(
 class RunningAverage:
     """Averages of arrays that come one after the other and are not kept.
 
-    A sample counts for the time since its predecessor. Errors come from the scatter of averages
-    over batches of some duration each, which are to be longer than the flow remembers. Sums are of
-    distances from the mean so far, in double precision (Welford, Technometrics 4, 419 (1962)).
+    By the trapezoidal rule: the time between two samples counts for both in equal parts, and a
+    first one that is later than the start for the time since then. Errors come from the scatter of
+    averages over batches of some duration each, which are to be longer than the flow remembers.
+    Sums are of distances from the mean so far, in double precision (Welford, Technometrics 4, 419
+    (1962)).
 
     Parameters
     ----------
@@ -383,12 +385,18 @@ class RunningAverage:
         Duration of a batch.
     start : float
         When the average begins.
+    is_equal : bool
+        Whether each sample counts for the time since the one before instead, such as those of a
+        phase.
     """
 
-    def __init__(self, shape: tuple[int, ...], batch: float, start: float) -> None:
-        self.batch_length, self.start = batch, start
-        self.arrays = {name: np.zeros(shape) for name in _ARRAYS}
-        self.samples = self.batches = 0
+    def __init__(
+        self, shape: tuple[int, ...], batch: float, start: float, is_equal: bool = False
+    ) -> None:
+        self.batch_length, self.start, self._is_equal = batch, start, is_equal
+        names = [name for name in _ARRAYS if not (is_equal and name == "before")]
+        self.arrays = {name: np.zeros(shape) for name in names}
+        self.samples = self.batches = self.has_before = 0
         # Times for which all samples, and those of the unfinished and of the complete batches
         # stand, and the time of the last sample.
         self.duration = self.batch_duration = self.completed = 0.0
@@ -405,20 +413,37 @@ class RunningAverage:
             setattr(self, name, type(getattr(self, name))(value))
 
     def add(self, values: np.ndarray, time: float) -> None:
-        """Add a sample; one that is not later than the last counts for no time."""
-        arrays, weight = self.arrays, time - self.last
-        if weight <= 0:
+        """Add a sample; one that is not later than the last, or the start, counts for no time."""
+        weight = time - self.last
+        if weight > 0:
+            self.last = float(time)
+            self.samples += 1
+            if self.has_before:
+                self._add(self.arrays["before"], weight / 2)
+                self._add(values, weight / 2)
+            else:
+                self._add(values, weight)
+            if self.batch_duration >= self.batch_length * (1 - 1e-9):
+                self._complete_batch()
+        elif self.samples or weight < 0:
             return
-        self.last = float(time)
-        self.samples += 1
+        if not self._is_equal:
+            self.arrays["before"][...] = values
+            self.has_before = 1
+
+    @property
+    def needs_first(self) -> bool:
+        """Whether a sample at the start is wanted."""
+        return not (self.samples or self.has_before or self._is_equal)
+
+    def _add(self, values: np.ndarray, weight: float) -> None:
+        arrays = self.arrays
         self.duration += weight
         self.batch_duration += weight
         away = values - arrays["mean"]
         arrays["mean"] += away * (weight / self.duration)
         arrays["square"] += weight * away * (values - arrays["mean"])
         arrays["batch"] += (values - arrays["batch"]) * (weight / self.batch_duration)
-        if self.batch_duration >= self.batch_length * (1 - 1e-9):
-            self._complete_batch()
 
     def _complete_batch(self) -> None:
         before, arrays = self.completed, self.arrays

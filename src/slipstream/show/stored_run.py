@@ -29,6 +29,7 @@ from slipstream.files.run_folder import (
     FIELDS_NAME,
     OUTPUTS_NAME,
     SPECTRA_NAME,
+    STEPS_NAME,
     RunFolder,
     RunRecord,
 )
@@ -386,12 +387,14 @@ def average_of_run(
     output from `since` to `until` counts; without
     `since` the spin-up is found from the record, and left out.
     """
-    records = list(_records(run))
+    left_out: list[str] = []
+    records = list(_records(run, left_out))
     matching = [output for output in records if name in (output.name, output.full_name)]
     # Numbers that are written at their own intervals are also among the diagnostics.
     if not matching:
         names = ", ".join(map(one_line, _unambiguous(records)[:_MOST_NAMES])) or "nothing yet"
-        raise InputError(f"average: there is no {shown(name)}; there are: {names}")
+        more = "".join(f"; {text}" for text in left_out)
+        raise InputError(f"average: there is no {shown(name)}; there are: {names}{more}")
     if len(matching) > 1:
         both = " and ".join(one_line(output.full_name) for output in matching)
         raise InputError(f"average: {shown(name)} is there more than once; accepted: {both}")
@@ -410,9 +413,15 @@ def average_of_spectrum(
     return average
 
 
-def averaged_names(run: RunFolder, only_numbers: bool = False) -> list[str]:
-    """Return the names of the output that can be averaged: all, or only of numbers."""
-    return _unambiguous([one for one in _records(run) if one.is_number or not only_numbers])
+def averaged_names(
+    run: RunFolder, only_numbers: bool = False, left_out: list[str] | None = None
+) -> list[str]:
+    """Return the names of the output that can be averaged: all, or only of numbers.
+
+    A line about each series that cannot be read, or has no rows, is added to `left_out`.
+    """
+    records = _records(run, [] if left_out is None else left_out)
+    return _unambiguous([one for one in records if one.is_number or not only_numbers])
 
 
 def _unambiguous(records: Sequence[_Record]) -> list[str]:
@@ -420,11 +429,12 @@ def _unambiguous(records: Sequence[_Record]) -> list[str]:
     return [one.full_name if names.count(one.name) > 1 else one.name for one in records]
 
 
-def _records(run: RunFolder) -> Iterator[_Record]:
+def _records(run: RunFolder, left_out: list[str]) -> Iterator[_Record]:
     """Yield all output of a run that has several times, in a fixed order."""
-    series = [name.removesuffix(_SERIES) for name in run.outputs(_SERIES)]
+    # Sizes of steps and digests are a record, from which states are computed again.
+    series = [name.removesuffix(_SERIES) for name in run.outputs(_SERIES) if name != STEPS_NAME]
     for store in series:
-        yield from _columns(run, store)
+        yield from _columns(run, store, left_out)
     for store in (name.removesuffix(_STORE) for name in run.outputs(_STORE)):
         # The series has been found as text; its copy lacks rows while the run is under way.
         stored = run.store(f"{store}{_STORE}") if store not in series else None
@@ -434,8 +444,15 @@ def _records(run: RunFolder) -> Iterator[_Record]:
             yield from found
 
 
-def _columns(run: RunFolder, store: str) -> Iterator[_Record]:
-    columns, labels = run.series(f"{store}{_SERIES}")
+def _columns(run: RunFolder, store: str, left_out: list[str]) -> Iterator[_Record]:
+    try:
+        columns, labels = run.series(f"{store}{_SERIES}")
+    except InputError as error:
+        left_out.append(f"left out: {error}")
+        return
+    if not len(columns.get("time", ())):
+        left_out.append(f"left out: {store}{_SERIES}: it has no rows")
+        return
 
     def average(name: str, **how: object) -> TimeAverage:
         mean = time_average(columns["time"], columns[name], **how)  # type: ignore[arg-type]
@@ -510,9 +527,10 @@ def average_command(
     run = StoredRun(folder).folder
     if since is not None and until is not None and not since < until:
         raise InputError(f"--since {since:g} --until {until:g}; accepted: the first is less")
-    wanted = list(dict.fromkeys(names)) or averaged_names(run, only_numbers=True)
+    left_out: list[str] = []
+    wanted = list(dict.fromkeys(names)) or averaged_names(run, True, left_out)
     if not wanted:
-        raise InputError(f"{folder}: there is nothing to average yet")
+        raise InputError("; ".join([f"{folder}: there is nothing to average yet", *left_out]))
     averages = [average_of_run(run, name, since, until) for name in wanted]
     if out is not None:
         write_averages(out, averages)
@@ -525,6 +543,7 @@ def average_command(
         elif np.ndim(average.mean) > 1:
             yield _line_of_array(average)
     yield from _notes(averages)
+    yield from left_out
     if out is not None:
         yield f"averages: {one_line(str(out))}"
 

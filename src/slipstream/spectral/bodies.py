@@ -557,6 +557,12 @@ class Bodies:
         if kept is not None:
             self._step, self._measured = kept
 
+    def work(self) -> float:
+        """Return the work of bodies and of the mean-flow force in the last step. Collective."""
+        self._flow.device.synchronize()
+        own = sum_of_rows(self._flow.device, self._gains.reshape(-1, 1))
+        return float(sum_over_ranks(self._comm, own)[0])
+
     def measured(self) -> tuple[dict[str, float], float, float]:
         """Return columns of the last step, and the powers of bodies and of the mean-flow force."""
         kept = self.kept()

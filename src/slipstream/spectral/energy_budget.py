@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +25,27 @@ SMALL = {
 }
 # The value of scales that are undefined, such as those of a fluid at rest.
 _NONE = 0.0
-# A balance: the time, the energy, the loss by damping, and the loss minus the gain.
-Balance = tuple[float, float, float, float]
 # The column of the residual of the whole energy, and its ending in fields' own budgets.
 _RESIDUALS = "budget_residual", "residual"
+# What is not known, in a state: those have finite numbers.
+_UNKNOWN = float(np.finfo(float).max)
+
+
+class Balance(NamedTuple):
+    """What a budget remembers of a row: the next one is compared with it."""
+
+    time: float
+    energy: float
+    dissipation: float
+    # What is lost less what is gained, but for forces and bodies.
+    loss: float
+    # Of forces that change with the flow and the time alone, not from step to step.
+    power: float
+    # Of all steps up to the row, of the other forces and of bodies.
+    work: float
+    # The results of the row.
+    residual: float
+    added: float
 
 
 class VectorSums(NamedTuple):
@@ -130,7 +148,8 @@ class EnergyBudget:
     """Turns sums over modes into diagnostics, and remembers energies for their budgets.
 
     Fields in `set_by_bodies` have no residual, since the energy that bodies add to each is not
-    known.
+    known. The work of forces that change from step to step, those of the fields in `stepped`, is
+    taken from `add_work`.
     """
 
     def __init__(
@@ -142,6 +161,7 @@ class EnergyBudget:
         has_driving: bool,
         is_plane: bool = False,
         set_by_bodies: Collection[str] = (),
+        stepped: Collection[str] = (),
     ) -> None:
         self._fields, self._model = fields, model
         self._viscosity, self._largest = viscosity, largest_wavenumber
@@ -149,21 +169,68 @@ class EnergyBudget:
         self._set_by_bodies = set_by_bodies
         # Means by which the energy as a whole grows.
         self._gained = [name for name, field in model.gains.items() if not field]
-        # By the prefix of a budget's names, "" for the energy.
-        self._earlier: dict[str, tuple[Balance | None, float]] = {}
+        # By the prefix of a budget's names, "" for the energy: the work so far, the last row, the
+        # one before it, and the rows of a state that a run continues from.
+        self._work = dict.fromkeys(("", *budgets_of(model)), 0.0)
+        self._stepped = self._by_budget(dict.fromkeys(stepped, 1.0))
+        self._last: dict[str, Balance] = {}
+        self._before: dict[str, Balance] = {}
+        self._stored: list[dict[str, Balance]] = []
+
+    def _by_budget(self, of_fields: Mapping[str, float]) -> dict[str, float]:
+        """Return the sum of the active fields, and the number of each with its own budget."""
+        passive = self._model.passive
+        whole = sum(one for name, one in of_fields.items() if name not in passive)
+        own = {prefix: of_fields.get(prefix[:-1], 0.0) for prefix in self._work if prefix}
+        return {"": whole, **own}
+
+    def add_work(self, works: Mapping[str, float]) -> None:
+        """Add the work of a step, by field, "" for that of bodies."""
+        new = self._by_budget(works)
+        # Not changed in place: copies of this budget share it.
+        self._work = {prefix: work + new[prefix] for prefix, work in self._work.items()}
+
+    def state(self) -> np.ndarray | None:
+        """Return the work so far and the last two rows by budget, if rows alone do not suffice."""
+        if not any(self._stepped.values()):
+            return None
+        none = Balance(*[_UNKNOWN] * len(Balance._fields))
+        rows = [
+            [work, *self._last.get(prefix, none), *self._before.get(prefix, none)]
+            for prefix, work in self._work.items()
+        ]
+        return np.nan_to_num(rows, nan=_UNKNOWN, posinf=math.inf, neginf=-math.inf)
+
+    def read(self, state: np.ndarray) -> None:
+        """Continue with the work of a state, whose rows are for `recall`."""
+        size, state = len(Balance._fields), np.where(state == _UNKNOWN, math.nan, state)
+        if state.shape == (len(self._work), 1 + 2 * size):
+            self._work = dict(zip(self._work, state[:, 0].tolist(), strict=True))
+            self._stored = [
+                {name: Balance(*one) for name, one in zip(self._work, rows.tolist(), strict=True)}
+                for rows in (state[:, 1 : 1 + size], state[:, 1 + size :])
+            ]
 
     def recall(self, row: Mapping[str, float]) -> None:
         """Take earlier diagnostics, perhaps of another budget, as those before the next ones."""
-        self._earlier = {}
+        self._last, self._before = {}, {}
         whole = ["bodies_power", *self._gained]
         for prefix, names in {"": whole, **budgets_of(self._model)}.items():
-            energy = row.get(f"{prefix}energy", row["energy"])  # of the only field
-            dissipation = row[f"{prefix}dissipation"]
-            gains = [f"{prefix}driving", f"{prefix}injection", *names]
-            gain = sum(row.get(name, 0.0) for name in gains)
-            residual = row.get(f"{prefix}{_RESIDUALS[bool(prefix)]}", math.nan)
-            balance = row["time"], energy, dissipation, dissipation - gain
-            self._earlier |= {prefix: (balance, residual)}
+            stored = [rows[prefix] for rows in self._stored if rows[prefix].time == row["time"]]
+            if stored:
+                self._last[prefix] = stored[0]
+                continue
+            gains = [f"{prefix}driving", *names]
+            self._last[prefix] = Balance(
+                row["time"],
+                row.get(f"{prefix}energy", row["energy"]),  # of the only field
+                dissipation := row[f"{prefix}dissipation"],
+                dissipation - sum(row.get(name, 0.0) for name in gains),
+                row.get(f"{prefix}injection", 0.0),
+                math.nan if self._stepped[prefix] else self._work[prefix],
+                row.get(f"{prefix}{_RESIDUALS[bool(prefix)]}", math.nan),
+                row.get(f"{prefix}work", math.nan),
+            )
 
     def update(
         self,
@@ -172,15 +239,17 @@ class EnergyBudget:
         vectors: Mapping[str, VectorSums],
         means: Mapping[str, float],
         powers: Mapping[str, float] | None = None,
+        steady: Mapping[str, float] = MappingProxyType({}),
         motion: VectorSums | None = None,
         bodies: float | None = None,
     ) -> dict[str, float]:
         """Return the diagnostics at a time, from the results of `component_sums` and `vector_sums`.
 
-        `powers` are those of forces by field, `bodies` the power of bodies, and `motion` the sums
-        of the velocity. A residual compares the change of energy since the last call with losses
-        and gains, by the trapezoidal rule; the first is not-a-number. A second call at the same
-        time returns the same.
+        `powers` are those of forces by field, `steady` those of them that follow from the flow and
+        the time alone, `bodies` the power of bodies, and `motion` the sums of the velocity. A
+        residual compares the change of energy since the last call with the work of steps, and with
+        losses and gains by the trapezoidal rule; the first is not-a-number. A second call at the
+        same time returns the same.
         """
         model = self._model
         losses = sum(means[name] for name in model.losses)
@@ -195,10 +264,8 @@ class EnergyBudget:
         result["dissipation"] = dissipation
         if self._has_driving:
             result["driving"] = driving
-        power = None
         if powers is not None:
-            power = sum(of_field for name, of_field in powers.items() if name not in model.passive)
-            result["injection"] = power
+            result["injection"] = self._by_budget(powers)[""]
         if bodies is not None:
             result["bodies_power"] = bodies
         for prefix, field in vectors_of(self._fields):
@@ -216,11 +283,14 @@ class EnergyBudget:
             if self._viscosity is not None:
                 flow = self._viscosity, self._largest, self._is_plane
                 result |= small_scales(motion, *flow)
-        gain = driving + (power or 0.0) + (bodies or 0.0)
-        gain += sum(means[name] for name in self._gained)
-        result["budget_residual"] = self._balance("", time, energy, dissipation, gain)
+        loss = dissipation - driving - sum(means[name] for name in self._gained)
+        power = self._by_budget(steady)
+        balance = self._balance("", time, energy, dissipation, loss, power[""])
+        if powers is not None or bodies is not None:
+            result["work"] = balance.added
+        result["budget_residual"] = balance.residual
         for field in self._fields:
-            result |= self._own_budget(time, field, squares, means, powers)
+            result |= self._own_budget(time, field, squares, means, powers, power)
         return result
 
     def _own_budget(
@@ -230,6 +300,7 @@ class EnergyBudget:
         squares: np.ndarray,
         means: Mapping[str, float],
         powers: Mapping[str, float] | None,
+        power: Mapping[str, float],
     ) -> dict[str, float]:
         """Return the budget of a field that has its own."""
         prefix = f"{field.name}_"
@@ -237,35 +308,44 @@ class EnergyBudget:
         if names is None:
             return {}
         halves = squares[:, field.first : field.first + field.size].sum(axis=1) / 2
-        energy, dissipation, gain = (float(half) for half in halves)
+        energy, dissipation, driving = (float(half) for half in halves)
         result = {f"{prefix}dissipation": dissipation}
         if self._has_driving:
-            result[f"{prefix}driving"] = gain
-        if powers is not None and field.name in powers:
+            result[f"{prefix}driving"] = driving
+        is_forced = powers is not None and field.name in powers
+        if powers is not None and is_forced:
             result[f"{prefix}injection"] = powers[field.name]
-            gain += powers[field.name]
         if field.name in self._set_by_bodies:
             return result
-        gain += sum(means[name] for name in names)
-        residual = self._balance(prefix, time, energy, dissipation, gain)
-        return result | {prefix + _RESIDUALS[True]: residual}
+        loss = dissipation - driving - sum(means[name] for name in names)
+        balance = self._balance(prefix, time, energy, dissipation, loss, power[prefix])
+        if is_forced:
+            result[f"{prefix}work"] = balance.added
+        return result | {prefix + _RESIDUALS[True]: balance.residual}
 
     def _balance(
-        self, prefix: str, time: float, energy: float, dissipation: float, gain: float
-    ) -> float:
-        """Return the residual since the last call, and remember this balance for the next."""
-        loss = dissipation - gain
-        previous, residual = self._earlier.get(prefix, (None, math.nan))
-        if previous is not None and time > previous[0]:
-            earlier, energy_before, dissipation_before, loss_before = previous
-            if math.isnan(loss_before):  # of a force whose power was not known yet
-                loss_before = loss
-            mean = (dissipation + dissipation_before) / 2
-            change = (energy - energy_before) / (time - earlier) + (loss + loss_before) / 2
+        self,
+        prefix: str,
+        time: float,
+        energy: float,
+        dissipation: float,
+        loss: float,
+        power: float,
+    ) -> Balance:
+        """Return the balance of this row, and remember it for the next."""
+        last, work = self._last.get(prefix), self._work[prefix]
+        residual = added = math.nan
+        if last is not None and time <= last.time:
+            residual, added = last.residual, last.added
+        elif last is not None:
+            span, mean = time - last.time, (dissipation + last.dissipation) / 2
+            added = work - last.work + span * (power + last.power) / 2
+            change = (energy - last.energy - added) / span + (loss + last.loss) / 2
             residual = change / mean if mean > 0 else change
-        # Not changed in place: copies of this budget share it.
-        self._earlier = {**self._earlier, prefix: ((time, energy, dissipation, loss), residual)}
-        return residual
+            self._before = {**self._before, prefix: last}
+        new = Balance(time, energy, dissipation, loss, power, work, residual, added)
+        self._last = {**self._last, prefix: new}
+        return new
 
 
 def budgets_of(model: Lowered) -> dict[str, list[str]]:

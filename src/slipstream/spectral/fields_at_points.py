@@ -410,35 +410,36 @@ def point_kernel(flow: SpectralStep, name: str, dtype: Any = None) -> Kernel:
 def sum_over_points(
     flow: SpectralStep,
     spectral: Any,
-    function: Callable[[Any, Any], Any],
-    shape: tuple[int, ...],
+    function: Callable[[Any], Any],
     comm: Comm,
     signs: Sequence[int],
-) -> np.ndarray:
-    """Return the sum over the box of ``function(fields, module)`` of some planes each. Collective.
+) -> float:
+    """Return the sum over the box of ``function(fields)``, of some planes at a time. Collective.
 
-    Chunks are summed in order, so the sum is the same in every run.
+    Planes are summed in the order of z, so the sum does not depend on their division into chunks or
+    among ranks.
     """
-    device, module = flow.device, flow.device.array_module
-    chunks: dict[int, list[Any]] = {}
+    device, box = flow.device, flow.problem.geometry.physical_box
+    sums: dict[int, Any] = {}
 
     def add(points: Any, plane: int) -> tuple[Operation, list[Any]]:
-        count = max(1, _POINTS_AT_A_TIME // (points.shape[2] * points.shape[3]))
+        size = points.shape[2] * points.shape[3]
+        count = max(1, _POINTS_AT_A_TIME // size)
 
         def run(stream: Any) -> None:
-            chunks[plane] = [
-                function((one[low : low + count].astype(np.float64) for one in points), module)
-                for low in range(0, points.shape[1], count)
-            ]
+            for low in range(0, points.shape[1], count):
+                fields = (one[low : low + count].astype(np.float64) for one in points)
+                values = function(fields)
+                sums[plane + low] = values.reshape(len(values), size).sum(axis=1)
 
         return run, []
 
     to_points(flow, spectral, add, signs)
-    total = np.zeros(shape)
-    for _, parts in sorted(chunks.items()):
-        for part in parts:
-            total += device.to_host(part)
-    return sum_over_ranks(comm, total)
+    planes = np.zeros(flow.problem.geometry.shape[0])
+    for plane, values in sums.items():
+        own, low = device.to_host(values), box.start[0] + plane
+        planes[low : low + len(own)] = own
+    return float(np.sum(sum_over_ranks(comm, planes)))
 
 
 def coefficients_of(problem: SpectralProblem) -> list[sympy.Expr]:

@@ -30,7 +30,7 @@ from slipstream.spectral.energy_budget import (
     kolmogorov_length,
     vector_sums,
 )
-from slipstream.spectral.forcing import forced_fields, powers_of_linear_forces
+from slipstream.spectral.forcing import forced_fields, is_stepped, powers_of_linear_forces
 from slipstream.spectral.kept_modes import Wavenumbers
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem, key_of, vectors_of
 from slipstream.spectral.spectrum import box_means, energy_spectrum
@@ -47,6 +47,8 @@ _LABELS = {
     "enstrophy": "enstrophy, mean of w.w/2, w = curl {} (non-dimensional)",
     "helicity": "helicity, mean of {}.w (non-dimensional)",
     "divergence": "root mean square of div {} (non-dimensional)",
+    "work": "energy that forces and bodies have added since the row before; not a number in the "
+    "first row",
     "budget_residual": "residual of the energy budget since the row before, "
     "(dE/dt + losses - gains) / dissipation; an error where products conserve energy; "
     "not a number in the first row",
@@ -59,6 +61,7 @@ _OWN_BUDGET = {
     "dissipation": "rate at which linear terms that damp take energy of {} away",
     "driving": "rate at which linear terms that amplify add energy to {}",
     "injection": "power of forces on {}",
+    "work": "energy that forces have added to {} since the row before",
     "residual": "residual of the budget of {}, as budget_residual for the energy",
 }
 # The endings of the columns and the spectrum of a scalar.
@@ -309,7 +312,34 @@ class FlowDiagnostics:
             self._problem.has_driving,
             bool(self.flat_axis),
             () if bodies is None else bodies.fields(),
+            self._stepped_fields(),
         )
+
+    def _stepped_fields(self) -> set[str]:
+        """Return the fields with forces that change from step to step, "" for bodies."""
+        tables = self._simulation.case.forcing
+        fields = forced_fields(tables, self._fields, self._problem.model)
+        found = {f.name for f, one in zip(fields, tables, strict=True) if is_stepped(one)}
+        return found if self._simulation.bodies is None else {*found, ""}
+
+    def add_work(self, works: Mapping[int, float], of_bodies: float | None) -> None:
+        """Add the work of a step: of forces by the number of their table, and of bodies."""
+        if not works and of_bodies is None:
+            return
+        tables = self._simulation.case.forcing
+        fields = forced_fields(tables, self._fields, self._problem.model)
+        by_field = {"": of_bodies or 0.0}
+        for number, work in works.items():
+            by_field[fields[number].name] = by_field.get(fields[number].name, 0.0) + work
+        self._budget.add_work(by_field)
+
+    def budget_state(self) -> np.ndarray | None:
+        """Return what the next row of the same run needs of the rows and steps before, if any."""
+        return self._budget.state()
+
+    def read_budget(self, state: np.ndarray) -> None:
+        """Continue with what `budget_state` returned."""
+        self._budget.read(state)
 
     def recall(self, diagnostics: Mapping[str, float]) -> None:
         """Take the last diagnostics of the same run, for the budget of the next ones."""
@@ -345,13 +375,13 @@ class FlowDiagnostics:
         elif flat and (carried := self._plane_vectors.get("velocity")) is not None:
             modes = carried.stored_modes(slice(3))
             motion = self._vector_sums(modes, AXES.index(flat))
-        powers, of_bodies = self._powers(squares), None
+        (powers, steady), of_bodies = self._powers(squares), None
         columns: dict[str, float] = {}
         if (bodies := self._simulation.bodies) is not None:
             columns, of_bodies, held = bodies.measured()
             if powers is not None and velocity is not None:
                 powers = {**powers, velocity.name: powers.get(velocity.name, 0.0) + held}
-        gains = powers, motion, of_bodies
+        gains = powers, steady, motion, of_bodies
         numbers = self._budget.update(self._simulation.time, squares, vectors, means, *gains)
         if self._problem.mirror is not None:
             # Between walls a flow and its mirror image have opposite helicities.
@@ -455,17 +485,19 @@ class FlowDiagnostics:
             facts["least kmax_eta"] = Fact(least, time=time)
         return facts
 
-    def _powers(self, squares: np.ndarray) -> dict[str, float] | None:
+    def _powers(self, squares: np.ndarray) -> tuple[dict[str, float] | None, dict[str, float]]:
         """Return the powers of forces by field, "" for the model's own; None without any.
 
-        The powers of linear forces are moved out of the driving rates in `squares`.
+        The second powers are of forces that follow from the flow and the time alone. The powers of
+        linear forces are moved out of the driving rates in `squares`.
         """
         if not self._is_forced:
-            return None
+            return None, {}
         simulation, uniform = self._simulation, self._problem.uniform
         tables = simulation.case.forcing
         fields = forced_fields(tables, self._fields, self._problem.model)
         powers = dict.fromkeys(("", *(field.name for field in fields)), 0.0)
+        steady = dict(powers)
         by_table: dict[int | None, float] = {}
         if simulation.forcing:
             simulation.forcing.measure(simulation.time)
@@ -473,11 +505,16 @@ class FlowDiagnostics:
         if self._problem.written is not None:
             by_table |= powers_of_linear_forces(tables, self._flow, fields, squares, self._comm)
         for number, power in by_table.items():
-            powers["" if number is None else fields[number].name] += power
+            name = "" if number is None else fields[number].name
+            powers[name] += power
+            if number is None or not is_stepped(tables[number]):
+                steady[name] += power
         if any(uniform):
             modes = self._flow.modes_of(self._flow.read_state())
-            powers[""] += float(np.dot(uniform, box_means(self._flow, modes, self._comm)))
-        return powers
+            power = float(np.dot(uniform, box_means(self._flow, modes, self._comm)))
+            powers[""] += power
+            steady[""] += power
+        return powers, steady
 
     @property
     def _is_forced(self) -> bool:
@@ -511,7 +548,9 @@ class FlowDiagnostics:
         drawn = self._fields, densities, means, pairs, carried
         bodies = self._simulation.bodies
         forces = [] if bodies is None else bodies.drawn_forces()
-        return pictures_of(*drawn, self.flat_axis, cutoff, model.passive, forces)
+        choice = pictures_of(*drawn, self.flat_axis, cutoff, model.passive, forces)
+        written = self._problem.written or model
+        return replace(choice, balances_energy=written.balances_energy)
 
     @property
     def flat_axis(self) -> str:

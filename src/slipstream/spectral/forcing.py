@@ -237,9 +237,20 @@ def is_staged(settings: ForcingTable) -> bool:
     return is_linear or settings.kind == "constant-energy"
 
 
+def is_stepped(settings: ForcingTable) -> bool:
+    """Whether a force changes from step to step, not with the flow and the time alone.
+
+    It is random, or its strength follows from what it is to do.
+    """
+    if settings.kind == "random":
+        return settings.injection is not None or settings.correlation_time > 0
+    follows = settings.injection is not None and settings.kind != "linear"
+    return follows or settings.kind in ("ornstein-uhlenbeck", "constant-energy", "mean-flow")
+
+
 @dataclass(frozen=True)
 class HeldForce:
-    """A force as the last step held it: set at a time, times a gain, with its power then."""
+    """A force as a step holds it: set at a time, times a gain, with its power then."""
 
     time: float
     gain: float
@@ -260,8 +271,10 @@ class Forcing:
         self._flow, self._tables = flow, tables
         # Work per time of each table's force and, with None, of sources, as of the last `measure`.
         self.powers: dict[int | None, float] = {}
-        # By table, for forces whose power is averaged over the step: what the last step held.
+        # By table, for forces that are held over the step: what it holds, and the mean power in the
+        # last one.
         self._held: dict[int, HeldForce] = {}
+        self._mean_powers: dict[int, float] = {}
         places, start = [], 0
         for pattern in (*forces, *sources):
             places.append(slice(start, start + len(pattern.components)))
@@ -367,10 +380,11 @@ class Forcing:
             for (pattern, part), factor in zip(self._patterns, self._factors, strict=True):
                 if pattern.node in (None, node):
                     row[part] = factor(time + step * node / method.divisions)
-        for number in self._over_a_step():
+        for number in self._held_tables:
             injection = self._tables[number].power
-            gain, power = 1.0, self._works[number].products(time)[0]
-            if injection is not None:
+            if injection is None:
+                gain, power = 1.0, self._works[number].products(time)[0]
+            else:
                 gain, power = self._gain(number, injection, time, step)
                 for pattern, part in self._patterns:
                     if pattern.table == number:
@@ -378,12 +392,14 @@ class Forcing:
             self._held[number] = HeldForce(time, gain, gain * power)
         return factors
 
-    def _over_a_step(self) -> Iterator[int]:
-        """Yield the numbers of tables whose forces are constant within steps."""
-        for number, settings in enumerate(self._tables):
-            follows = settings.injection is not None and settings.kind != "linear"
-            if follows or settings.kind == "ornstein-uhlenbeck":
-                yield number
+    @property
+    def _held_tables(self) -> list[int]:
+        """The numbers of tables whose forces are constant within steps, and change from each on."""
+        return [
+            number
+            for number, settings in enumerate(self._tables)
+            if is_stepped(settings) and number in self._works
+        ]
 
     def before(self, substage: int) -> None:
         """Set the forces that follow from what a substage begins with. Collective."""
@@ -396,12 +412,25 @@ class Forcing:
         for powered in self._powered.values():
             powered.set(stage)
 
-    def after(self, step: int, step_size: float) -> None:
-        """Continue to the end of the step of this number. Collective."""
+    def after(self, step: int, step_size: float) -> dict[int, float]:
+        """Continue to the end of the step of this number; return its works. Collective.
+
+        They are by table, of forces that are not functions of the flow and the time alone.
+        """
         for energetic in self._energetic.values():
             energetic.end(step_size)
+        self._mean_powers = {
+            number: (held.power + held.gain * self._works[number].products(held.time)[0]) / 2
+            for number, held in self._held.items()
+        }
         for process in self._processes.values():
             process.advance(step, step_size)
+        return {number: power * step_size for number, power in self._powers_of_step().items()}
+
+    def _powers_of_step(self) -> dict[int, float]:
+        """Return the mean powers in the last step, if there was one, of the forces of `after`."""
+        powers = {number: energetic.power for number, energetic in self._energetic.items()}
+        return {**self._mean_powers, **powers}
 
     def new_warnings(self) -> list[str]:
         """Return the findings of forces, each once."""
@@ -418,33 +447,23 @@ class Forcing:
     def measure(self, time: float) -> None:
         """Set `powers` to those at a time, but for linear terms. Collective.
 
-        A force whose strength follows from its power, or which is random, is constant during a
-        step: its power is its mean over the step that ended at this time.
+        Of forces that `is_stepped` finds it is the mean over the step that ended at this time.
         """
-        held = dict(self._held)
         powers: dict[int | None, float] = {}
-        over_a_step = set(self._over_a_step())
-        for number, last in self._held.items():
-            # Set the force to what the last step has held.
-            if number in self._processes:
-                self._processes[number].show_before()
-            elif number in self._random:
-                self._random[number].set(last.time)
-            after = self._works[number].products(last.time)[0]
-            powers[number] = (last.power + last.gain * after) / 2
+        for number, power in self._powers_of_step().items():
+            powers[number] = power
         self._update(time, 0.0)
         for number, work in self._works.items():
-            if number in held:
+            if number in powers:
                 continue
             power = work.products(time)[0]
             injection = self._tables[number].power
-            if number in over_a_step and injection is not None:
+            if injection is not None:
                 power = injection if power else 0.0
             powers[number] = power
         for number, powered in self._powered.items():
             powered.set(self._flow.read_state())
             powers[number] = powered.power
-        powers |= {number: last.power for number, last in self._energetic.items()}
         self.powers = {**powers, None: self._sources.products(time)[0]}
 
     def _gain(self, number: int, injection: float, time: float, step: float) -> tuple[float, float]:
@@ -490,11 +509,11 @@ class Forcing:
         """Return the state from which a copy continues."""
         drawn = {number: process.kept() for number, process in self._processes.items()}
         done = {number: one.power for number, one in self._energetic.items()}
-        return {"held": dict(self._held), "drawn": drawn, "done": done}
+        return {"powers": dict(self._mean_powers), "drawn": drawn, "done": done}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Continue with what another forcing of the same case has kept."""
-        self._held = dict(kept["held"])
+        self._mean_powers = dict(kept["powers"])
         self.go_on(kept)
         for number, power in kept["done"].items():
             if number in self._energetic:
@@ -508,7 +527,7 @@ class Forcing:
 
     def forget_work(self) -> None:
         """Note that the state is another one, on which no force has done any work."""
-        self._held = {}
+        self._mean_powers = {}
 
 
 def powers_of_linear_forces(
@@ -578,10 +597,14 @@ class _Work:
             modes = flow.modes_of(flow.forcing[part])
             for component, force in zip(pattern.components, modes, strict=True):
                 forces[component] = forces.get(component, 0) + factor(time) * force[self._places]
-        state, sums = flow.modes_of(flow.read_state()), np.zeros(2)
+        state, terms = flow.modes_of(flow.read_state()), []
         for component, force in forces.items():
-            for number, other in enumerate((state[component][self._places], force)):
+            for other in (state[component][self._places], force):
                 both = self._weight * (force.real * other.real + force.imag * other.imag)
-                sums[number] += float(both.sum())
+                terms.append(both.sum())
+        sums = np.zeros(2)
+        if terms:  # a GPU is waited for once
+            for pair in flow.device.to_host(flow.device.array_module.stack(terms)).reshape(-1, 2):
+                sums += pair
         power, square = sum_over_ranks(self._comm, sums)
         return float(power), float(square)

@@ -11,7 +11,7 @@ from slipstream.case import SpectralCase
 from slipstream.engine.decomposition import Box, split
 from slipstream.engine.errors import InputError
 from slipstream.engine.fft import PlaneGeometry
-from slipstream.files.checkpoint import AVERAGE, FORCE, MOVIE, PARTICLES, TILT, Checkpoint
+from slipstream.files.checkpoint import AVERAGE, BUDGET, FORCE, MOVIE, PARTICLES, TILT, Checkpoint
 from slipstream.spectral.kept_modes import kept_modes
 from slipstream.spectral.spectral_problem import FieldParts, SpectralProblem
 
@@ -199,7 +199,7 @@ def read_tilt(checkpoint: Checkpoint, problem: SpectralProblem, begins: bool) ->
 def superfluous(checkpoint: Checkpoint, problem: SpectralProblem) -> list[str]:
     """Return the names of the fields of a state that the model lacks."""
     arrays = {f"{name}_hat" for name in problem.model.unknowns}
-    apart = AVERAGE, MOVIE, FORCE, PARTICLES, TILT
+    apart = AVERAGE, MOVIE, FORCE, PARTICLES, TILT, BUDGET
     names = (name for name in checkpoint.arrays if not name.startswith(apart))
     return [name.removesuffix("_hat") for name in names if name not in arrays]
 

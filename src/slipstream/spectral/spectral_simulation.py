@@ -104,7 +104,7 @@ class SpectralSimulation(Simulation):
 
     case: SpectralCase
     flow: SpectralStep
-    needs_earlier = frozenset({"budget_residual"})
+    needs_earlier = frozenset({"budget_residual", "work"})
     lasting = "energy", "enstrophy", "dissipation"
 
     @collectively
@@ -121,7 +121,7 @@ class SpectralSimulation(Simulation):
         self.problem, self._fields = stated.problem, stated.fields
         self._forces, self._sources = stated.forces, stated.sources
         budgets = ["", *budgets_of(self.problem.model)]
-        needed = {f"{prefix}residual" for prefix in budgets[1:]}
+        needed = {prefix + name for prefix in budgets[1:] for name in ("residual", "work")}
         if self.problem.held:  # the power of forces of constant energy is known after the step
             needed |= {f"{prefix}injection" for prefix in budgets}
         self.needs_earlier = self.needs_earlier | needed
@@ -319,6 +319,7 @@ class SpectralSimulation(Simulation):
 
     def _continue_from(self, folder: str) -> list[str]:
         """Read the state of an earlier run; return warnings. Collective."""
+        from slipstream.files.checkpoint import BUDGET
         from slipstream.files.run_folder import open_earlier_run
         from slipstream.spectral.restart_state import (
             lacking_fields,
@@ -369,12 +370,14 @@ class SpectralSimulation(Simulation):
             remaining = variances(flow, whole, self.comm).sum()
             what = f"initial.restart: {folder} has modes that this grid cannot hold"
             warnings += judge_loss((stored - remaining) / stored, what, "use more points")
-        forcing = self.forcing
-        if forcing:
-            warnings += on_every_rank(
-                self.comm, lambda: forcing.begin(self.step, checkpoint, folder)
-            )
-        return warnings
+
+        def go_on() -> list[str]:
+            if BUDGET in checkpoint.arrays:
+                checkpoint.check_array(BUDGET, "f", 2)
+                self._results.read_budget(checkpoint.read(BUDGET))
+            return self.forcing.begin(self.step, checkpoint, folder) if self.forcing else []
+
+        return warnings + on_every_rank(self.comm, go_on)
 
     def _force(self) -> list[str]:
         """Set the forces of the case and of the model; return warnings. Collective."""
@@ -488,11 +491,14 @@ class SpectralSimulation(Simulation):
             self.placement.run(step, profile)
         if self._particles is not None and self._particles.after_step():
             self._record()
+        works, of_bodies = {}, None
         if forcing:
-            forcing.after(self.step, step_size)
+            works = forcing.after(self.step, step_size)
             self._warnings += forcing.new_warnings()
         if self.bodies is not None:
+            of_bodies = self.bodies.work()
             self._warnings += self.bodies.new_warnings()
+        self._results.add_work(works, of_bodies)
         self.flow.is_ahead, self._has_followed = self._goes_ahead, False
         self._measured_at = self.time
         if self.problem.is_sheared:
@@ -865,7 +871,7 @@ class SpectralSimulation(Simulation):
     def checkpoint(self) -> Iterator[Field]:
         """Yield the Fourier coefficients of the state."""
         state = self.flow.modes_of(self.device.to_host(self.flow.read_state()))
-        from slipstream.files.checkpoint import TILT
+        from slipstream.files.checkpoint import BUDGET, TILT
 
         geometry = self.problem.geometry
         for value, modes in zip(self.problem.model.unknowns, state, strict=False):
@@ -886,6 +892,16 @@ class SpectralSimulation(Simulation):
                 offset=(0,),
                 data=np.full(int(self.rank == 0), self.flow.tilt),
                 attributes={"long_name": "wavenumbers along y are reduced by this times kx"},
+            )
+        budget = self._results.budget_state()
+        if budget is not None:
+            yield Field(
+                name=BUDGET,
+                dims=("budget", "number"),
+                shape=budget.shape,
+                offset=(0, 0),
+                data=budget[: len(budget) * (self.rank == 0)],
+                attributes={"long_name": "work of forces, and two rows before, by energy budget"},
             )
         if self._particles is not None:
             yield from self._particles.checkpoint()

@@ -156,14 +156,13 @@ class OrnsteinUhlenbeckForce(RandomForce):
         super().__init__(settings, table, key, flow, components)
 
     def _begin(self) -> None:
-        # Coefficients of mean square 1, now and in the last step.
+        # Coefficients of mean square 1.
         self.now: Any = None
-        self.before: np.ndarray | None = None
         self._places: tuple[Array, ...] = ()
 
     def begin(self, step: int) -> None:
         """Begin again before the step of this number, in the stationary distribution."""
-        self.now, self.before = self._normal(step), None
+        self.now = self._normal(step)
 
     def _normal(self, number: int) -> np.ndarray:
         basis = self._shells.basis
@@ -172,15 +171,8 @@ class OrnsteinUhlenbeckForce(RandomForce):
 
     def set(self, time: float) -> None:
         """Set the force to the present state."""
-        self._show(self.now)
-
-    def show_before(self) -> None:
-        """Set the force of the last step again."""
-        self._show(self.now if self.before is None else self.before)
-
-    def _show(self, coefficients: np.ndarray | None) -> None:
-        assert coefficients is not None
-        self._places, values = self._made(list(coefficients))
+        assert self.now is not None
+        self._places, values = self._made(list(self.now))
         self._put(values)
 
     def advance(self, step: int, step_size: float) -> None:
@@ -188,7 +180,7 @@ class OrnsteinUhlenbeckForce(RandomForce):
         assert self.now is not None
         part = step_size / self._settings.correlation_time
         fresh = math.sqrt(-math.expm1(-2 * part)) * self._normal(step + 1)
-        self.now, self.before = math.exp(-part) * self.now + fresh, self.now
+        self.now = math.exp(-part) * self.now + fresh
 
     # -- the state of a run --------------------------------------------------------------------
 
@@ -210,17 +202,17 @@ class OrnsteinUhlenbeckForce(RandomForce):
         if checkpoint.shapes.get(self.name) != (2, *shells.shape):
             return False
         shape = 2, *np.broadcast_shapes(*(one.shape for one in shells.places))
-        self.now, self.before = checkpoint.read(self.name, (0, *shells.offset), shape), None
+        self.now = checkpoint.read(self.name, (0, *shells.offset), shape)
         return True
 
     def kept(self) -> Mapping[str, Any]:
         """Return the state, for `restore`."""
-        return {"now": self.now, "before": self.before}
+        return {"now": self.now}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Restore what `kept` returned, perhaps from another force with as many modes."""
         if np.shape(kept["now"]) == np.shape(self.now):
-            self.now, self.before = kept["now"], kept["before"]
+            self.now = kept["now"]
 
 
 class Band:

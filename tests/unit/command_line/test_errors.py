@@ -105,6 +105,10 @@ def test_too_much_memory_is_refused_before_allocating(folder, capsys, no_allocat
     least = 9 * 16 * points**3 * (8 / 27) / 2 / 2**30
     assert float(re.search(r"needs (\S+) GiB", message)[1]) > 0.99 * least
     assert not (folder / "out").exists()
+    # What helps no more is not advised.
+    assert 'or numerics.precision = "float32"' in message
+    status, message = fail(capsys, f"grid.points={points}", "numerics.precision=float32")
+    assert status == 2 and "needs" in message and "float32" not in message
 
 
 @pytest.mark.slow

@@ -46,7 +46,10 @@ def refused(capsys, *arguments, status=2, **options):
         ),
         (["image.radius=0.5"], "image.radius is 0.5; accepted: a number from 1"),
         (["image.crop=[[0, 24], [0, 21], [0, 16]]"], "image.crop: [0, 21] along y is beyond the"),
-        (["image.shape=[20000, 20000, 20000]"], "image: this image needs 2.24e+04 GiB on"),
+        (
+            ["image.shape=[20000, 20000, 20000]"],
+            "image: reading this image, before any flow, needs 2.24e+04",
+        ),
         (["initial.restart=nowhere"], "nowhere: holds no checkpoint"),
         (["run.transport=nccl", "run.device=cuda"], "device 'cuda' was asked for"),
     ],
@@ -306,5 +309,5 @@ def test_periodic_samples_are_not_told_to_be_mirrored_but_parts_of_them_are():
 
 def test_an_image_that_does_not_fit_is_refused_by_the_function_as_by_the_command_line():
     sample = make_sample("channel", (20_000,) * 3, axis="x")
-    with pytest.raises(InputError, match=r"^image: this image needs 2\.24e\+04 GiB on"):
+    with pytest.raises(InputError, match=r"^image: reading this image, .* needs 2\.24e\+04 GiB on"):
         permeability(sample, device="cpu")

@@ -52,17 +52,45 @@ def stored(folder, name):
 # -- the sums -----------------------------------------------------------------------------------
 
 
-def test_sums_are_those_of_all_samples():
+def trapezoid(values):
+    """Return the mean over time of samples at equal distances."""
+    return (values[1:].mean(axis=0) + values[:-1].mean(axis=0)) / 2
+
+
+def deviation(values):
+    return np.sqrt(trapezoid((values - trapezoid(values)) ** 2))
+
+
+def test_sums_are_integrals_over_all_samples():
     random = np.random.default_rng(1)
-    values = 1e6 + random.standard_normal((40, 3, 2))
+    values = 1e6 + random.standard_normal((41, 3, 2))
     sums = RunningAverage((3, 2), 0.5, 1.0)
+    for number, one in enumerate(values):
+        sums.add(one, 1.0 + 0.1 * number)
+    np.testing.assert_allclose(sums.mean, trapezoid(values), rtol=1e-14)
+    np.testing.assert_allclose(sums.variance, deviation(values) ** 2, rtol=1e-8)
+    means = np.array([trapezoid(values[n : n + 6]) for n in range(0, 40, 5)])
+    np.testing.assert_allclose(sums.variance_of_mean, means.var(axis=0, ddof=1) / 8, rtol=1e-7)
+    assert (sums.samples, sums.batches, sums.duration) == (40, 8, pytest.approx(4))
+
+
+def test_the_mean_of_a_line_is_exact():
+    """The right end-points would give 0.55."""
+    sums = RunningAverage((), 1.0, 0.0)
+    for time in np.arange(11) / 10:
+        sums.add(np.array(time), time)
+    assert sums.mean == pytest.approx(0.5, rel=1e-14)
+
+
+def test_samples_of_a_phase_count_alike():
+    values = np.random.default_rng(1).standard_normal((40, 3, 2))
+    sums = RunningAverage((3, 2), 0.5, 1.0, is_equal=True)
     for number, one in enumerate(values, 1):
         sums.add(one, 1.0 + 0.1 * number)
     np.testing.assert_allclose(sums.mean, values.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(sums.variance, values.var(axis=0), rtol=1e-8)
     means = values.reshape(8, 5, 3, 2).mean(axis=1)
     np.testing.assert_allclose(sums.variance_of_mean, means.var(axis=0, ddof=1) / 8, rtol=1e-7)
-    assert (sums.samples, sums.batches, sums.duration) == (40, 8, pytest.approx(4))
 
 
 def test_samples_of_unequal_distances_count_by_their_time():
@@ -70,7 +98,10 @@ def test_samples_of_unequal_distances_count_by_their_time():
     sums = RunningAverage((), 1.0, 0.0)
     for time in times:
         sums.add(np.array(np.sin(time)), time)
-    weights = np.diff(times, prepend=0)
+    # Before the first sample nothing is known.
+    weights = np.diff(times, append=times[-1]) / 2
+    weights[1:] += np.diff(times) / 2
+    weights[0] += times[0]
     mean = weights @ np.sin(times) / times[-1]
     assert sums.mean == pytest.approx(mean)
     assert sums.variance == pytest.approx(weights @ (np.sin(times) - mean) ** 2 / times[-1])
@@ -122,13 +153,14 @@ def test_averages_are_those_of_snapshots(tmp_path):
     run(tmp_path, averages)
     snapshots = stored(tmp_path, "snapshots")
     assert len(snapshots.time) == 17
-    samples = snapshots.isel(time=slice(1, None))
     whole = stored(tmp_path, "whole").isel(time=0)
     for axis in "xyz":
-        values = samples[f"velocity_{axis}"].values
-        np.testing.assert_allclose(whole[f"velocity_mean_{axis}"], values.mean(0), atol=1e-15)
-        np.testing.assert_allclose(whole[f"velocity_fluctuation_{axis}"], values.std(0), atol=1e-14)
-        batches = values.reshape(8, 2, *values.shape[1:]).mean(axis=1)
+        values = snapshots[f"velocity_{axis}"].values
+        np.testing.assert_allclose(whole[f"velocity_mean_{axis}"], trapezoid(values), atol=1e-15)
+        np.testing.assert_allclose(
+            whole[f"velocity_fluctuation_{axis}"], deviation(values), atol=1e-14
+        )
+        batches = np.array([trapezoid(values[n : n + 3]) for n in range(0, 16, 2)])
         error = batches.std(axis=0, ddof=1) / np.sqrt(8)
         np.testing.assert_allclose(whole[f"velocity_error_{axis}"], error, atol=1e-14)
     assert whole.time == pytest.approx(0.8)
@@ -150,20 +182,20 @@ def test_averages_are_those_of_snapshots(tmp_path):
     assert said in read_run_record(tmp_path).segments[-1].warnings
 
     later = stored(tmp_path, "later")
-    expected = samples.velocity_x.values[[9, 11, 13, 15]].mean(axis=0)
+    expected = trapezoid(snapshots.velocity_x.values[8::2])
     np.testing.assert_allclose(later.velocity_mean_x[0], expected, atol=1e-15)
     assert later.attrs["since"] == 0.4
 
     profile = stored(tmp_path, "profile").isel(time=0)
     assert profile.velocity_mean_x.dims == ("z",)
-    values = samples.velocity_x.values
-    mean = values.mean(axis=(0, 2, 3))
+    values = snapshots.velocity_x.values
+    mean = trapezoid(values).mean(axis=(1, 2))
     np.testing.assert_allclose(profile.velocity_mean_x, mean, atol=1e-15)
-    square = ((values - mean[:, None, None]) ** 2).mean(axis=(0, 2, 3))
+    square = trapezoid((values - mean[:, None, None]) ** 2).mean(axis=(1, 2))
     np.testing.assert_allclose(profile.velocity_fluctuation_x, np.sqrt(square), atol=1e-14)
 
-    product = (samples.velocity_x * samples.velocity_y).values[:, ::2, ::2, ::2]
-    np.testing.assert_allclose(stored(tmp_path, "uv").uv_mean[0], product.mean(0), atol=1e-15)
+    product = (snapshots.velocity_x * snapshots.velocity_y).values[:, ::2, ::2, ::2]
+    np.testing.assert_allclose(stored(tmp_path, "uv").uv_mean[0], trapezoid(product), atol=1e-15)
 
 
 @pytest.mark.slow
@@ -177,11 +209,26 @@ def test_nothing_is_written_before_there_are_samples(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.samples(2)
+@pytest.mark.parametrize("steps", [3, 7, 8, 9, 13])
+@pytest.mark.parametrize("how", ["", ", profile = 'z'"])
+def test_averages_go_on_with_the_same_bits(tmp_path, steps, how):
+    """A run ends before, at, or after the start of an average, at a sample or between two."""
+    average = f'{{ of = "velocity", interval = 0.1, since = 0.4, file = "mean"{how} }}'
+    run(tmp_path / "whole", average)
+    run(tmp_path / "parts", average, f"time.max_steps={steps}")
+    resume_run(tmp_path / "parts", ["time.max_steps=100"], console=QUIET)
+    whole, parts = (stored(tmp_path / name, "mean") for name in ("whole", "parts"))
+    assert whole.sizes["time"] == 1 and not np.isnan(whole.velocity_mean_x).any()
+    assert parts.isel(time=-1).equals(whole.isel(time=-1))
+
+
+@pytest.mark.slow
 def test_adaptive_steps_hit_the_samples(tmp_path):
     text = CASE.replace("step = 0.05", "cfl = 0.3\nmax_step = 0.04")
     run(tmp_path, '{ of = "velocity", interval = 0.05, since = 0.25, batch = 0.1 }', text=text)
     snapshots = stored(tmp_path, "snapshots")
-    mean = snapshots.velocity_x.values[snapshots.time.values > 0.26].mean(axis=0)
+    mean = trapezoid(snapshots.velocity_x.values[snapshots.time.values > 0.24])
     np.testing.assert_allclose(stored(tmp_path, "velocity-average").velocity_mean_x[0], mean)
 
 
@@ -197,9 +244,9 @@ def test_a_run_from_a_state_takes_its_samples_if_it_says_since_when(tmp_path):
     again = averages.replace("since = 0.1, ", "")
     run(tmp_path / "again", again, restart)
     assert stored(tmp_path / "again", "mean").attrs["since"] == pytest.approx(0.4)
-    snapshots = stored(tmp_path / "again", "snapshots").isel(time=slice(1, None))
+    snapshots = stored(tmp_path / "again", "snapshots").velocity_x.values
     mean = stored(tmp_path / "again", "mean").velocity_mean_x[0]
-    np.testing.assert_allclose(mean, snapshots.velocity_x.mean("time"), atol=1e-15)
+    np.testing.assert_allclose(mean, trapezoid(snapshots), atol=1e-15)
     # What is averaged otherwise, or of other points, begins again, and that is said.
     for other in (
         averages.replace("batch = 0.1", "batch = 0.15"),
@@ -265,7 +312,7 @@ def test_what_is_not_accepted_is_one_line(tmp_path, averages, message):
 
 
 def test_what_has_no_mean_ends_the_run(tmp_path):
-    with pytest.raises(RunError, match="no number at t = 0.1, so it has no average"):
+    with pytest.raises(RunError, match="no number at t = 0, so it has no average"):
         run(tmp_path, '{ of = "exp(2000 + velocity_x)", interval = 0.1, file = "none" }')
 
 
@@ -296,12 +343,12 @@ def test_averages_while_stepping_from_python(tmp_path):
     with pytest.raises(InputError, match="there are no samples yet"):
         average.write(tmp_path / "a.zarr")
     flow.run(until=1.0)
-    expected = np.mean(samples[1:], axis=0)
+    expected = trapezoid(np.array(samples))
     assert average.samples == 10
     np.testing.assert_allclose(average.mean["velocity"], expected, atol=1e-15)
     np.testing.assert_allclose(average.mean["velocity_x_2"].shape, (8, 8, 8))
     np.testing.assert_allclose(
-        average.fluctuation["velocity"], np.std(samples[1:], axis=0), atol=1e-14
+        average.fluctuation["velocity"], deviation(np.array(samples)), atol=1e-14
     )
     np.testing.assert_allclose(thinner.mean["velocity"], expected.mean(axis=(2, 3)), atol=1e-15)
     with pytest.warns(RuntimeWarning, match="5 batches of 0.2 only: errors are rough"):

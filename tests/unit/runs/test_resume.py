@@ -179,6 +179,30 @@ def test_a_run_in_segments_has_the_files_of_one(tmp_path, whole, family):
 
 
 @pytest.mark.slow
+def test_a_change_of_a_run_at_its_end_says_how_it_comes_into_force(tmp_path, monkeypatch, capsys):
+    """Of a steady flow at its last step: nothing would be done, and status 0 would hide that."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "case.toml").write_text(moments.CASES["lattice"])
+    given = ("--set", "time.end=4000", "--set", "convergence.tolerance=0.1")
+    assert status_of("run", "case.toml", "--device", "cpu", *given) == 0
+    last = read_run_record("runs/case").segments[-1]
+    assert last.ended_by == "finished" and last.to_step < 4000
+    before = (tmp_path / "runs/case/case.toml").read_bytes()
+    most = f"time.max_steps={last.to_step}"
+    force = ("--device", "cpu", "--set", "flow.force=2e-6", "--set", most)
+    capsys.readouterr()
+    assert status_of("resume", "runs/case", *force) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("slipstream: error: time.max_steps: runs/case has ended (time.max_st")
+    assert "so flow.force would change nothing; use a larger one too: --set time.max_steps=" in said
+    assert said.count("\n") == 1
+    assert (tmp_path / "runs/case/case.toml").read_bytes() == before
+    longer = said.rpartition("--set ")[2].strip()
+    assert status_of("resume", "runs/case", *force, "--set", longer) == 0
+    assert read_run_record("runs/case").segments[-1].to_step > last.to_step
+
+
+@pytest.mark.slow
 def test_what_comes_after_the_last_intact_state_is_done_again(tmp_path, whole):
     folder = tmp_path / "run"
     shutil.copytree(whole("spectral"), folder)

@@ -1,5 +1,7 @@
 """Averages over time of what a run's folder has, from Python and from the command line."""
 
+import shutil
+
 import numpy as np
 import pytest
 import zarr
@@ -157,3 +159,36 @@ def test_what_cannot_be_averaged_is_one_line(folder, tmp_path, capsys, arguments
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+def test_the_record_of_steps_is_no_series_to_average(folder, tmp_path, capsys):
+    """Digests are numbers without a mean, and a damaged record costs no averages."""
+    shutil.copytree(folder, run := tmp_path / "run")
+    steps = Series(run, {}, "steps", has_store=False)
+    steps.append(0, 0.0, 0.25, {"digest": 1.0, "set": 0.0})
+    steps.close()
+    assert averaged_names(RunFolder(run), only_numbers=True) == ["energy", "work"]
+    for damaged in ("step,time,step_size,digest,set\n", "step,time,set\n1,0.25,0.0?\n", "\0" * 99):
+        (run / "steps.csv").write_text(damaged)
+        assert call("average", run) == 0
+        assert "energy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("step,time,drag\n", "it has no rows"), ("step,time,drag\n1,0.25,0.0?\n", "not a series")],
+)
+def test_a_series_that_cannot_be_averaged_is_left_out(folder, tmp_path, capsys, content, said):
+    shutil.copytree(folder, run := tmp_path / "run")
+    (run / "outputs").mkdir()
+    (run / "outputs" / "drag.csv").write_text(content)
+    assert call("average", run) == 0
+    printed = capsys.readouterr().out
+    (line,) = [one for one in printed.splitlines() if one.startswith("left out: ")]
+    assert "drag.csv: " in line and said in line
+    assert "energy" in printed
+    with pytest.raises(InputError, match=f"no 'drag'.*{said}"):
+        average_of_run(RunFolder(run), "drag")
+    (run / "diagnostics.csv").write_text(content)
+    assert call("average", run) == 2
+    assert said in capsys.readouterr().err

@@ -166,6 +166,10 @@ def test_numbers_that_give_doubts_are_told():
         found = [check for check in checks if check.is_warning]
         assert len(found) == 1
         assert name.split("_")[0] in found[0].name.lower()
+    # Where products do not conserve energy, the residual is what they add.
+    assert not any(
+        one.is_warning for one in run_checks({**fine, "budget_residual": time}, (), {}, False)
+    )
     # Linear equations know no limit of speed.
     assert not any(check.is_warning for check in run_checks(fine | {"mach": 9 * time}, (), {}))
     pores = np.zeros((9, 9), bool)
