@@ -72,26 +72,28 @@ _ALL_SCALES = {
 _SCALES = {
     False: {
         "rms_velocity": "root mean square u' of a velocity component, without the mean",
-        "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum of E(k)/k",
+        "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum over modes of "
+        "their energy over k",
         "taylor_scale": "transverse Taylor scale, u' sqrt(15 viscosity / eps), "
         "eps = 2 viscosity enstrophy",
         "kolmogorov_scale": "Kolmogorov length (viscosity^3 / eps)^(1/4), eps = 2 viscosity "
         "enstrophy",
         "kolmogorov_time": "Kolmogorov time sqrt(viscosity / eps), eps = 2 viscosity enstrophy",
-        "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
+        "kmax_eta": "resolution, largest wavenumber that is kept along every axis times Kolmogorov "
+        "length; 1 and more resolves",
     },
     True: {
         "rms_velocity": "root mean square u' of a velocity component in the plane, without the "
         "mean",
         "integral_scale": "longitudinal integral scale L in two dimensions, 2/u'^2 times the sum "
-        "of E(k)/k",
+        "over modes of their energy over k",
         "taylor_scale": "transverse Taylor scale in two dimensions, u' sqrt(8 viscosity / eps), "
         "eps = 2 viscosity enstrophy",
         "kraichnan_scale": "Kraichnan length (viscosity^3 / chi)^(1/6), chi = 2 viscosity "
         "palinstrophy",
         "kraichnan_time": "Kraichnan time chi^(-1/3), chi = 2 viscosity palinstrophy",
-        "kmax_eta": "resolution in two dimensions, largest wavenumber times Kraichnan length; 1 "
-        "and more resolves",
+        "kmax_eta": "resolution in two dimensions, largest wavenumber that is kept along both axes "
+        "times Kraichnan length; 1 and more resolves",
     },
 }
 # Pictures of more fields than these show their energies as one.
