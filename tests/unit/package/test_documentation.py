@@ -304,6 +304,17 @@ def test_phases_of_readme_separate(folder, commands):
     assert found["energy"][-1] > 0.15 > 100 * found["energy"][0]
 
 
+@pytest.mark.slow
+def test_the_tutorial_on_own_equations_shows_stripes(folder, commands):
+    page = DOCS / "tutorials/own_equation.md"
+    write_programs(page)
+    for arguments in commands(page):
+        if "new" in arguments or "run" in arguments:
+            run([*arguments, "--set", "output.pictures=false"] if "run" in arguments else arguments)
+    rms = (2 * diagnostics(folder / "runs/stripes")["energy"][-1]) ** 0.5
+    assert f"{rms:.2f}" in page.read_text() and 0.4 < rms < 0.5
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_cases_step(path, folder):
