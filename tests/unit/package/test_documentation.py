@@ -50,11 +50,13 @@ INTENDED = {
     "inertia-gravity": {r"^kmax_eta will fall to about 0\.4": _UNRESOLVED},
     "lans-alpha": {r"^kmax_eta will fall to about 0\.4": _UNRESOLVED},
     "leray-alpha": {r"^kmax_eta will fall to about 0\.[34]": _UNRESOLVED},
+    "python": {r"^fields\['\w+'\]: .* 0\.\d+ % of its energy is lost": "the page says so"},
     "pytorch": {r"^fields\['eddy_viscosity'\]: .* discards: 0\.": "a root has all wavenumbers"},
 }
 INTENDED_SMALL = {
     r"^kmax_eta is 0\.": "16 points take a second, and resolve less than those of a study",
     r"^resolution, kmax_eta ": "the same, in reports",
+    r"^average.*(fewer than 20|less than 20|are rough)": "records of seconds are short",
 }
 # What makes a run of each family one of seconds.
 SMALL = {
