@@ -172,7 +172,7 @@ def test_phase_shifts_cancel_aliases_to_the_order_of_the_step(device, integrator
     aliased = drift(device, "none")
     shifted = drift(device, "phase-shift", integrator=integrator)
     assert aliased > 1e-3
-    assert shifted < aliased / 10
+    assert shifted < aliased / (10 if integrator == "heun" else 1e4)
 
 
 def test_spheres_are_kept(device):

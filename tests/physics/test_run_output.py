@@ -12,6 +12,7 @@ from flows import BOUSSINESQ, diagnostics, make_case
 from own_models import own_models
 from slipstream.runs import make_simulation
 from slipstream.runs.run_case import run_case
+from slipstream.show.stored_run import StoredRun
 
 WATCHED = ("output.fields_interval=0.3", "output.pdf_interval=0.2")
 
@@ -138,6 +139,37 @@ def test_what_is_not_resolved_is_said_at_the_start_on_the_way_and_at_the_end(dev
     assert any("%" in line and line.rstrip().split(", ")[-2].endswith("< 1") for line in lines)
     assert f"{least:.2g}" in lines[-1] and "least kmax_eta" in lines[-1]
     assert "kmax_eta" not in run(adaptive("equation.viscosity=1"), tmp_path / "fine", device)
+
+
+@pytest.mark.slow
+def test_a_field_that_dies_is_named_once_and_not_drawn(device, tmp_path):
+    """The magnetic field decays by a factor of 1e-22, the flow by 0.1."""
+    case = make_case(
+        "equation={ model = 'mhd', viscosity = 0.01, resistivity = 5.0 }",
+        "initial={ flow = 'taylor-green', magnetic = 'insulating' }",
+        "grid.points=8",
+        "time.end=3.5",
+        "time.step=0.1",
+        "output.pictures=true",
+    )
+    text = run(case, tmp_path / "run", device)
+    assert text.count("decayed") == 1
+    assert "warning: magnetic has decayed to round-off: at t = " in text
+    rows, names = diagnostics(tmp_path / "run"), {path.stem for path in tmp_path.glob("run/*.png")}
+    assert rows["magnetic_energy"][-1] < 1e-14 * rows["magnetic_energy"][0]
+    assert names == {"energy", "spectrum", "summary", "vorticity"}
+    drawn = StoredRun(tmp_path / "run").pictures()
+    assert {picture.name for picture in drawn} == names
+
+
+def test_a_field_that_is_set_has_not_died(device):
+    simulation = make_simulation(make_case("grid.points=8"), None, device)
+    simulation.prepare()
+    simulation.diagnostics()
+    modes = 1e-9 * simulation.read_modes(slice(0, 3))
+    simulation.set_modes(slice(0, 3), modes, "velocity")
+    simulation.diagnostics()
+    assert "decayed" not in " ".join(simulation.warnings())
 
 
 def test_an_injection_that_a_grid_cannot_dissipate_is_foretold(device):

@@ -447,6 +447,28 @@ def test_intervals_are_positive_and_of_this_family_alone(kind):
         parse_case(advection, [f"output.{kind}_interval=1"])
 
 
+@pytest.mark.parametrize("size", [[16, 24, 12], [24, 16, 1]])
+def test_scales_are_those_of_their_definitions_in_an_uneven_box(device, size):
+    lengths, nu = [2 * math.pi, 4 * math.pi, 3.0], 0.01
+    setup = f"grid.points={size}", f"grid.length={lengths}", f"equation.viscosity={nu}"
+    simulation = start(device, *setup, "initial.flow=random", "initial.peak_wavenumber=3")
+    actual, values = simulation.diagnostics(), points(simulation)
+    fields = np.array([values[f"velocity_{one}"] for one in "xyz"[: 3 - size.count(1)]])
+    squares = (abs(np.fft.fftn(fields, axes=(1, 2, 3)) / fields[0].size) ** 2).sum(axis=0)
+    sides = list(zip(size, lengths, strict=True))
+    axes = [np.fft.fftfreq(n, L / n / (2 * math.pi)) for n, L in sides][::-1]
+    k = np.sqrt(sum(axis**2 for axis in np.meshgrid(*axes, indexing="ij", sparse=True)))
+    squares[0, 0, 0], k[0, 0, 0] = 0, 1
+    factor = math.pi / 2 if len(fields) == 3 else 2
+    scale = factor * (squares / 2 / k).sum() / (squares.sum() / len(fields))
+    assert actual["integral_scale"] == pytest.approx(scale, rel=1e-10)
+    # Fewer than n / 3 waves are kept along each axis.
+    cutoffs = [(-(-n // 3) - 1) * 2 * math.pi / L for n, L in sides if n > 1]
+    smallest = actual["kolmogorov_scale" if len(fields) == 3 else "kraichnan_scale"]
+    assert min(cutoffs) < max(cutoffs)
+    assert actual["kmax_eta"] == pytest.approx(min(cutoffs) * smallest, rel=1e-12)
+
+
 @pytest.mark.parametrize("size", [[40, 40, 40], [96, 96, 1]])
 def test_scales_are_those_of_their_definitions_in_isotropic_flow(device, size):
     peak, nu = 8.0, 0.01

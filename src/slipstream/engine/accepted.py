@@ -150,7 +150,7 @@ EXACT_TERMS: Names = {
 DEALIASINGS: Names = {
     "2/3": "two thirds of the modes along each axis",
     "2/3 sphere": "of these, the modes in a sphere",
-    "phase-shift": 'a larger sphere, with shifted grids; goes with "heun" and "rk4"',
+    "phase-shift": 'a larger sphere, with shifted grids; for "rk4", and to first order "heun"',
     "1/2": "half of the modes along each axis, for products of three",
     "none": "all modes, with their errors",
 }

@@ -25,6 +25,8 @@ MACH_WARNING = 0.1
 NARROW = 2
 # The share of narrow pores above which a warning says so.
 MANY_NARROW = 0.2
+# The energy of a field, as a part of its largest, below which only round-off is left of the field.
+_DEAD = 1e-14
 # The names of the axes, in order.
 AXES = ("z", "y", "x")
 # How many places are interpolated together: each takes 64 points of every component.
@@ -164,6 +166,8 @@ class PlaneChoice:
     # Dimension normal to the plane; empty for the dimension with a single point, or the first.
     normal: str = ""
     is_central: bool = False
+    # The diagnostic with the energy of the field, if it has one.
+    energy: str = ""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -230,6 +234,11 @@ class PilotFindings:
     source: str = ""
     facts: dict[str, Fact] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+
+def has_died(energy: float, largest: float) -> bool:
+    """Return whether a field has decayed to round-off, by its energy and the largest before."""
+    return energy < _DEAD * largest
 
 
 # ``take(values, plane)`` gets an array of the device, [component, z, y, x], with some planes of

@@ -598,9 +598,11 @@ def write_timeline(simulation: Simulation, folder: Path) -> list[Path]:
 def begin_pictures(case: Case, writer: OutputWriter, folder: Path, artist: PictureProcess) -> None:
     """Start drawing pictures of the output."""
     common = {"title": case.title}
+    energies = [plane.energy for plane in writer.choice.planes if plane.energy]
+    columns = dict.fromkeys(("time", *writer.choice.columns, *energies))
     of_run = {
         "choice": writer.choice,
-        "series": writer.series.read(("time", *writer.choice.columns)) if writer.series else {},
+        "series": writer.series.read(tuple(columns)) if writer.series else {},
         "labels": writer.labels,
         "spectra": shown_spectra(writer.spectra()),
         "planes": writer.planes,

@@ -134,7 +134,10 @@ def laid_out(figure: Figure) -> Figure:
     # an engine that does nothing.
     engine = figure.get_layout_engine()
     if engine is not None:
-        engine.execute(figure)
+        with warnings.catch_warnings():
+            # Where labels leave no room, panels stay where they are.
+            warnings.filterwarnings("ignore", "constrained_layout", UserWarning)
+            engine.execute(figure)
         with matplotlib.rc_context({"figure.constrained_layout.use": False}):
             figure.set_layout_engine(None)
     return figure

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from slipstream.engine.fields import PictureChoice, PlaneChoice, Spectra
+from slipstream.engine.fields import PictureChoice, PlaneChoice, Spectra, has_died
 from slipstream.show.field_planes import FieldPlane
 from slipstream.show.figure_style import (
     BLUE,
@@ -107,6 +107,9 @@ def run_pictures(
     has_spectrum = len(spectra) > 0 and first_spectrum(spectra, choice) is not None
     labels = axis_labels(labels, choice)
     chosen = {one.field: one for one in choice.planes}
+    planes = [
+        one for one in planes if one.name not in chosen or _lives(series, chosen[one.name].energy)
+    ]
 
     def curves() -> Figure:
         figure = new_figure((6.4, 5.2), title)
@@ -143,6 +146,13 @@ def run_pictures(
     if has_curves and has_spectrum and planes:
         pictures.append(Picture("summary", summary, is_summary=True))
     return pictures
+
+
+def _lives(series: Mapping[str, np.ndarray], energy: str) -> bool:
+    """Return whether a field, by the column of its energy, is more than round-off at the end."""
+    values = series.get(energy, np.zeros(0))
+    values = values[np.isfinite(values)]
+    return not (len(values) and has_died(float(values[-1]), float(values.max())))
 
 
 def scalar_pictures(
@@ -270,13 +280,17 @@ def draw_spectrum(
     """Draw the last spectrum in front of some earlier ones, with a guide if it has such a range.
 
     Those that the choice names besides are drawn at the last time. Of negative values the magnitude
-    is drawn, as hollow points.
+    is drawn, as hollow points. What is left of a field that has decayed to round-off is not drawn.
     """
     name = first_spectrum(spectra, choice)
     if name is None:
         set_empty_limits(axes)
         return
     shown = [(time, spectrum) for time, spectrum in spectra if name in spectrum]
+    totals = [float(np.nansum(np.abs(spectrum[name][1]))) for _, spectrum in shown]
+    shown = [
+        one for one, total in zip(shown, totals, strict=True) if not has_died(total, max(totals))
+    ]
     # A spectrum of one or two waves, as in many initial states, makes no curve.
     shown = [timed for timed in shown[:-1] if len(visible_shells(*timed[1][name])[0]) > 2] + shown[
         -1:
@@ -442,6 +456,8 @@ def mark_cutoff(axes: Axes, cutoff: float) -> None:
         rotation=90,
         color=GREY,
         fontsize="small",
+        # Far outside it would leave no room for the axes.
+        annotation_clip=True,
     )
 
 

@@ -83,9 +83,9 @@ def large_scales(sums: VectorSums, is_plane: bool) -> dict[str, float]:
 
     - ``rms_velocity``: u' = sqrt(2 E / d), the root mean square of a component;
     - ``integral_scale``: L, the integral of the longitudinal correlation of isotropic turbulence.
-      In three dimensions pi / (2 u'^2) sum E(k) / k (Pope, Turbulent Flows (2000), sect. 6.5).
-      In two, 2 / u'^2 sum E(k) / k: there the correlation of a mode is 2 J1(k r) / (k r), whose
-      integral is 2 / k;
+      In three dimensions pi / (2 u'^2) times the sum over modes of their energy over k (Pope,
+      Turbulent Flows (2000), sect. 6.5). In two, 2 / u'^2 times that sum: there the correlation of
+      a mode is 2 J1(k r) / (k r), whose integral is 2 / k;
     - ``turnover_time``: T = L / u'.
 
     Each mode counts with its exact wavenumber, not with its shell. Undefined scales are 0.
@@ -111,7 +111,8 @@ def small_scales(
     - ``taylor_reynolds``: R_lambda = u' lambda / viscosity;
     - ``kolmogorov_scale``: eta = (viscosity^3 / eps)^(1/4), and ``kolmogorov_time``:
       sqrt(viscosity / eps);
-    - ``kmax_eta``: the largest wavenumber times eta.
+    - ``kmax_eta``: eta times the largest wavenumber that is kept along every axis. The smallest
+      eddies are alike in all directions: the axis that resolves least decides.
 
     In two dimensions the same derivative is an eighth of the mean square vorticity, so lambda = u'
     sqrt(8 viscosity / eps). Enstrophy cascades to the smallest eddies, and is dissipated at the

@@ -16,7 +16,7 @@ from slipstream.case.output_tables import plain_name
 from slipstream.engine.array_types import Array
 from slipstream.engine.collective import sum_over_ranks
 from slipstream.engine.errors import InputError
-from slipstream.engine.fields import UNRESOLVED, Fact, PictureChoice, PlaneChoice
+from slipstream.engine.fields import UNRESOLVED, Fact, PictureChoice, PlaneChoice, has_died
 from slipstream.engine.text import below
 from slipstream.equations import Lowered
 from slipstream.equations.fourier_forms import AXES
@@ -75,26 +75,28 @@ _ALL_SCALES = {
 _SCALES = {
     False: {
         "rms_velocity": "root mean square u' of a velocity component, without the mean",
-        "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum of E(k)/k",
+        "integral_scale": "longitudinal integral scale L, pi/(2 u'^2) times the sum over modes of "
+        "their energy over k",
         "taylor_scale": "transverse Taylor scale, u' sqrt(15 viscosity / eps), "
         "eps = 2 viscosity enstrophy",
         "kolmogorov_scale": "Kolmogorov length (viscosity^3 / eps)^(1/4), eps = 2 viscosity "
         "enstrophy",
         "kolmogorov_time": "Kolmogorov time sqrt(viscosity / eps), eps = 2 viscosity enstrophy",
-        "kmax_eta": "resolution, largest wavenumber times Kolmogorov length; 1 and more resolves",
+        "kmax_eta": "resolution, largest wavenumber that is kept along every axis times Kolmogorov "
+        "length; 1 and more resolves",
     },
     True: {
         "rms_velocity": "root mean square u' of a velocity component in the plane, without the "
         "mean",
         "integral_scale": "longitudinal integral scale L in two dimensions, 2/u'^2 times the sum "
-        "of E(k)/k",
+        "over modes of their energy over k",
         "taylor_scale": "transverse Taylor scale in two dimensions, u' sqrt(8 viscosity / eps), "
         "eps = 2 viscosity enstrophy",
         "kraichnan_scale": "Kraichnan length (viscosity^3 / chi)^(1/6), chi = 2 viscosity "
         "palinstrophy",
         "kraichnan_time": "Kraichnan time chi^(-1/3), chi = 2 viscosity palinstrophy",
-        "kmax_eta": "resolution in two dimensions, largest wavenumber times Kraichnan length; 1 "
-        "and more resolves",
+        "kmax_eta": "resolution in two dimensions, largest wavenumber that is kept along both axes "
+        "times Kraichnan length; 1 and more resolves",
     },
 }
 # Pictures of more fields than these show their energies as one.
@@ -105,7 +107,7 @@ _SHOWN_SCALES = {"turnover_time": "turnover time", "taylor_reynolds": "Taylor Re
 # The remedy where the smallest eddies are not resolved.
 _FINER = "use more grid.points, or a larger equation.viscosity"
 # The state of diagnostics that a copy needs.
-_REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error"
+_REMEMBERED = "_budget", "_scales", "_least_resolved", "_largest_wire_error", "_energies"
 
 
 def labels_of(
@@ -250,7 +252,10 @@ def _planes(
     if not curls:
         names = [*densities[:1], *(field.name for field in fields)][: max(1, scalars)]
         remark = "plane of largest mean square"
-        return tuple(PlaneChoice(name, f"{name}.png", remark) for name in names)
+        return tuple(
+            PlaneChoice(name, f"{name}.png", remark, energy=_energy_of(name, fields))
+            for name in names
+        )
     remarks = {"vorticity": "plane of largest enstrophy"}
     return tuple(
         PlaneChoice(
@@ -259,9 +264,17 @@ def _planes(
             remark=remarks.get(name, "plane of largest mean square"),
             # Otherwise a few intense filaments would leave everything else black.
             brightest=0.998,
+            energy=_energy_of(field.name, fields),
         )
-        for name in curls
+        for name, field in curls.items()
     )
+
+
+def _energy_of(name: str, fields: Sequence[FieldParts]) -> str:
+    """Return the column with the energy of a field, "" if there is none."""
+    if name not in [field.name for field in fields]:
+        return ""
+    return f"{name}_energy" if len(fields) > 1 else "energy"
 
 
 def _symbol(density: str) -> str:
@@ -304,6 +317,8 @@ class FlowDiagnostics:
     def forget_energies(self) -> None:
         """Begin new budgets, since the state or the equations have changed."""
         bodies = self._simulation.bodies
+        # The largest energy of each field that lives, by name.
+        self._energies: dict[str, float] = {}
         self._budget = EnergyBudget(
             self._fields,
             self._problem.model,
@@ -389,6 +404,7 @@ class FlowDiagnostics:
         names = (*LARGE, *SMALL[bool(self.flat_axis)])
         self._scales = {name: numbers[name] for name in names if name in numbers}
         self._note_resolution(numbers.get("kmax_eta", 0.0))
+        self._note_deaths(numbers)
         if self._problem.wire is not None:
             numbers["wire_error"] = error = self._simulation.wire_error()
             self._largest_wire_error = max(error, self._largest_wire_error)
@@ -460,6 +476,20 @@ class FlowDiagnostics:
                 text = f"kmax_eta is {below(kmax_eta, 1)} at t = {time:.4g}: below 1 {UNRESOLVED}"
                 self._simulation.warn([f"{text}; {_FINER}"])
             self._least_resolved = kmax_eta, time
+
+    def _note_deaths(self, numbers: Mapping[str, float]) -> None:
+        """Remember the largest energy of each field; warn once of a field that has decayed."""
+        for name in [field.name for field in self._fields]:
+            energy, largest = numbers[_energy_of(name, self._fields)], self._energies.get(name, 0.0)
+            if has_died(energy, largest):
+                text = (
+                    f"{name} has decayed to round-off: at t = {self._simulation.time:.4g} its root"
+                    f" mean square is {math.sqrt(max(0.0, energy) / largest):.1e} of what it was,"
+                    " and it is not drawn; use an initial state, or parameters, with which it lives"
+                )
+                self._simulation.warn([text])
+                largest = math.nan  # which nothing is compared with again
+            self._energies[name] = energy if energy > largest else largest
 
     def check_resolution(self) -> None:
         """Warn once if the smallest eddies are not resolved; no diagnostics change. Collective."""

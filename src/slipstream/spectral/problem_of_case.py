@@ -151,8 +151,10 @@ def problem_of_case(
         written=written if rates else None,
         is_staged=any(map(is_staged, tables)),
         held=held_shells(tables, driven),
+        # The first product of a step may be on a shifted grid.
         stored=inputs_of_velocity(model)
         if any(particles.interpolation == "lagrange" for particles in case.particles)
+        and not dealiasing.is_shifted
         else (),
         mirror=mirror_of(model, 2, grid.zero_at_walls) if grid.walls else None,
     )

@@ -194,30 +194,32 @@ class SpectralStep:
 
     # -- recording ---------------------------------------------------------------------------
 
-    def record_step(self, compute: bool = True, begins: bool = True) -> StepGraph:
+    def record_step(
+        self, compute: bool = True, begins: bool = True, is_odd: bool = False
+    ) -> StepGraph:
         """Return the graph of one time step.
 
         Without `compute` it has only transforms and exchanges, for benchmarks. If it `begins`, it
         starts from the state; else from the planes, where the last step has left its inputs: run
-        that only if `is_ahead`.
+        that only if `is_ahead`. With shifted grids, even and odd steps take turns.
         """
         graph = self._begun()
         if begins or not self.goes_ahead:
-            self.record_inputs(graph, self.passes)
+            self.record_inputs(graph, self.passes, grid=self.problem.grid_of(0, is_odd))
         for substage in range(self.problem.method.substages):
-            self._record_substage(graph, substage, compute)
+            self._record_substage(graph, substage, compute, is_odd)
         for record in self.after:
             record(graph)
         return graph
 
-    def record_parts(self) -> list[StepGraph]:
+    def record_parts(self, is_odd: bool = False) -> list[StepGraph]:
         """Return the graphs of all substages, between which the stage may be changed."""
         graphs = []
         for substage in range(self.problem.method.substages):
             graph = StepGraph(self.passes.devices[0]) if substage else self._begun()
             if not substage:
-                self.record_inputs(graph, self.passes)
-            self._record_substage(graph, substage)
+                self.record_inputs(graph, self.passes, grid=self.problem.grid_of(0, is_odd))
+            self._record_substage(graph, substage, is_odd=is_odd)
             graphs.append(graph)
         for record in self.after:
             record(graphs[-1])
@@ -230,7 +232,9 @@ class SpectralStep:
             record(graph)
         return graph
 
-    def _record_substage(self, graph: StepGraph, substage: int, compute: bool = True) -> None:
+    def _record_substage(
+        self, graph: StepGraph, substage: int, compute: bool = True, is_odd: bool = False
+    ) -> None:
         """Record substage number `substage`, beginning with the planes."""
         method, model, passes = self.problem.method, self.problem.model, self.passes
         last = substage + 1 == method.substages
@@ -241,10 +245,10 @@ class SpectralStep:
         record_through(graph, passes, product, len(model.inputs), len(model.products))
         if compute and not substage and self.with_points:
             self.with_points(graph)
-        updates = [self._substage(substage)] if compute else []
+        updates = [self._substage(substage, is_odd)] if compute else []
         source = None if last or is_scaled else self._fields["inputs"]
         if last and self.goes_ahead:
-            source, taken = self._beginning()
+            source, taken = self._beginning("state", self.problem.grid_of(0, not is_odd))
             updates += taken
         products, chunks = len(model.products), passes.input_chunks
         signs = self.problem.step_signs
@@ -271,17 +275,19 @@ class SpectralStep:
 
         return product
 
-    def record_inputs(self, graph: StepGraph, passes: Passes, name: str = "state") -> None:
+    def record_inputs(
+        self, graph: StepGraph, passes: Passes, name: str = "state", grid: int = -1
+    ) -> None:
         """Record the first half of the transform of the state, or the stage, to physical space."""
-        source, updates = self._beginning(name)
+        source, updates = self._beginning(name, grid)
         signs, chunks = self.problem.step_signs, passes.input_chunks
         record_columns(graph, passes, source, updates, chunks=chunks, signs=signs)
 
-    def _beginning(self, name: str = "state") -> tuple[Any, list[ColumnUpdate]]:
+    def _beginning(self, name: str, grid: int) -> tuple[Any, list[ColumnUpdate]]:
         """Return the fields that are transformed first, and the updates that make them."""
         if self.inputs is None:
             return self._fields[name], []
-        return self.inputs, [functools.partial(self.take_inputs, name)]
+        return self.inputs, [functools.partial(self._take_inputs, name, grid)]
 
     def record_backward(
         self, source: Any, store: PointOperation, signs: Sequence[int]
@@ -324,17 +330,19 @@ class SpectralStep:
             )
         return graph
 
-    def take_inputs(self, name: str, tile: ColumnTile) -> TileUpdate:
+    def _take_inputs(self, name: str, grid: int, tile: ColumnTile) -> TileUpdate:
         """Return the update that makes the inputs of a model from the state, or the stage."""
         state, inputs = tile.part(self._fields[name]), tile.part(self.inputs)
         nz, all_y, all_x = self.problem.geometry.spectral_box.shape
         tables, height = self.tables_on[tile.device], tile.high - tile.low
         first_x, nx = tile.kx_among(all_x)
-        operation = self.model_kernel("nonlinear_rates.hpp", "take_inputs", tile.device).bind(
+        header = "nonlinear_rates.hpp"
+        operation = self.model_kernel(header, "take_inputs", tile.device, GRID=grid).bind(
             RowLaunch(nz * height, nx),
             state,
             inputs,
             tables.wavenumbers,
+            tables.phases,
             tables.parameters,
             nz,
             height,
@@ -347,7 +355,7 @@ class SpectralStep:
         )
         return TileUpdate(operation, [state], [inputs], [])
 
-    def _constants_of(self, substage: int) -> dict[str, Any]:
+    def _constants_of(self, substage: int, is_odd: bool) -> dict[str, Any]:
         """Return the constants that the kernel of a substage is compiled with."""
         problem, method = self.problem, self.problem.method
         last = substage + 1 == method.substages
@@ -366,8 +374,8 @@ class SpectralStep:
             "READS_TOTAL": any(method.weights[:substage]),
             "INTEGRATING_FACTOR": problem.integrating_factor,
             "SPHERE": len(problem.numbers) if problem.dealiasing.is_spherical else -1,
-            "SHIFTED_NOW": problem.dealiasing.is_shifted and substage % 2 == 1,
-            "SHIFTED_NEXT": problem.dealiasing.is_shifted and substage % 2 == 0,
+            "GRID_NOW": problem.grid_of(substage, is_odd),
+            "GRID_NEXT": -1 if last else problem.grid_of(substage + 1, is_odd),
             "FORCES": len(problem.forced),
             "FORCED": "{" + ", ".join(map(str, problem.forced or (0,))) + "}",
             "SUBSTAGE": substage,
@@ -411,7 +419,7 @@ class SpectralStep:
             "BEGINS_CARRIED": propagators.begins_carried,
         }
 
-    def _substage(self, substage: int) -> ColumnUpdate:
+    def _substage(self, substage: int, is_odd: bool) -> ColumnUpdate:
         """Return the function that makes a substage's update of a range of ky."""
         problem, method = self.problem, self.problem.method
         last, weight = substage + 1 == method.substages, method.weights[substage]
@@ -440,7 +448,7 @@ class SpectralStep:
             decay_strides = [stride // decay.itemsize for stride in decay.strides[:2]]
             # The same strides in all parts of a tile except the decay.
             field = next(part for name, part in parts.items() if name != "decay")
-            operation = self._substage_kernels(tile.device)[substage].bind(
+            operation = self._substage_kernels(tile.device, is_odd)[substage].bind(
                 RowLaunch(nz * (tile.high - tile.low), tile.kx_among(all_x)[1]),
                 products,
                 *(parts.get(name, some) for name in names),
@@ -473,11 +481,11 @@ class SpectralStep:
 
         return update
 
-    def _substage_kernels(self, device: Device) -> list[Kernel]:
+    def _substage_kernels(self, device: Device, is_odd: bool) -> list[Kernel]:
         """Return the kernels of all substages."""
         common = {"REAL": self.real, "MODEL_HEADER": self._model_header}
         every = range(self.problem.method.substages)
-        variants = [common | self._constants_of(substage) for substage in every]
+        variants = [common | self._constants_of(substage, is_odd) for substage in every]
         return device.kernel_variants("runge_kutta_substage.hpp", "advance_substage", variants)
 
     def mode_layout(self, tile: ColumnTile, field: Array) -> tuple[int, ...]:

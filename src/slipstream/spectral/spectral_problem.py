@@ -160,6 +160,20 @@ class SpectralProblem:
         """Whether the fields to transform to physical space are stored in addition to the state."""
         return self.dealiasing.is_shifted or not self.model.inputs_are_state
 
+    @cached_property
+    def shifts(self) -> list[float]:
+        """The distinct shifts of grids, in spacings: the first is a half, as statistics need."""
+        return list(dict.fromkeys([1 / 2, *filter(None, self.dealiasing.shifts(self.method))]))
+
+    def grid_of(self, substage: int, is_odd: bool) -> int:
+        """Return the number of a substage's shifted grid in `shifts`; -1 for the grid itself.
+
+        Odd steps take the grids of even ones in reverse: all are shifted by half a spacing more.
+        """
+        shifts = self.dealiasing.shifts(self.method)
+        shift = shifts[-1 - substage] if is_odd else shifts[substage]
+        return self.shifts.index(shift) if shift else -1
+
     @property
     def point_lines(self) -> list[np.ndarray]:
         """The coordinates of all points along z, y and x."""
@@ -453,10 +467,11 @@ class KernelTables:
         # Only the first substage measures the velocity, for the time step.
         self.unmeasured = replace(self.product, maxima=device.zeros((rows,), np.int64))
         self.parameters = device.array(_mode_numbers(problem), np.float64)
-        # Factors that shift the grid by half a spacing.
-        half = [length / n / 2 for n, length in zip(geometry.shape, problem.lengths, strict=True)]
-        shifts = [waves.x * half[2], waves.y * half[1], waves.z * half[0]]
-        self.phases = device.array(np.exp(1j * np.concatenate(shifts)), problem.complex_dtype)
+        # Factors that shift the grid, by each of the shifts in turn, along x, y and z.
+        spacing = [length / n for n, length in zip(geometry.shape, problem.lengths, strict=True)]
+        axes = waves.x * spacing[2], waves.y * spacing[1], waves.z * spacing[0]
+        angles = [shift * axis for shift in problem.shifts for axis in axes]
+        self.phases = device.array(np.exp(1j * np.concatenate(angles)), problem.complex_dtype)
         self.wavenumbers = device.array(waves.table(), problem.real_dtype)
         # The time step, the factors of the patterns of force, and those of shells that keep their
         # energy.

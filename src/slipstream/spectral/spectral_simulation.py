@@ -279,17 +279,21 @@ class SpectralSimulation(Simulation):
         """Record the step."""
         self._readers: dict[tuple[int, int], PointReader] = {}
         self._writers: dict[tuple[int, int], PointWriter] = {}
-        steps = self.flow.record_parts() if self.problem.is_staged else [self.flow.record_step()]
+        flow, self._steps = self.flow, {}
+        self._goes_ahead = flow.goes_ahead
+        for odd in (False, True)[: 1 + self.problem.dealiasing.is_shifted]:
+            parts = (
+                flow.record_parts(odd) if self.problem.is_staged else [flow.record_step(is_odd=odd)]
+            )
+            self._steps[False, odd] = self._steps[True, odd] = [self._commit(one) for one in parts]
+            if self._goes_ahead:
+                step = flow.record_step(begins=False, is_odd=odd)
+                self._steps[True, odd] = [self._commit(step)]
         # Kernels needed after the step are compiled while those of the step are.
         for kernel in (*spectrum_kernels(self.flow), *budget_kernels(self.flow)):
             kernel.begin()
         curl_kernel(self.flow).begin()
         digest_kernel(self.flow.device, self.problem.complex_dtype).begin()
-        self._steps = {False: [self._commit(one) for one in steps]}
-        self._steps[True] = self._steps[False]
-        self._goes_ahead = self.flow.goes_ahead
-        if self._goes_ahead:
-            self._steps[True] = [self._commit(self.flow.record_step(begins=False))]
 
     def _initialise(self) -> None:
         """Set the initial flow, or read the checkpoint of a restart."""
@@ -484,7 +488,8 @@ class SpectralSimulation(Simulation):
             self._particles.set_step_size(step_size)
         if self.bodies is not None:
             self.bodies.set_step(self.time, step_size)
-        steps = self._steps[self.flow.is_ahead]
+        is_odd = self.problem.dealiasing.is_shifted and self.step % 2 == 1
+        steps = self._steps[self.flow.is_ahead, is_odd]
         for substage, step in enumerate(steps):
             if forcing and is_staged:
                 forcing.before(substage)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from slipstream.case.output_tables import plain_name
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import sum_over_ranks
-from slipstream.engine.device import RowLaunch, Stream
+from slipstream.engine.device import RowLaunch
 from slipstream.engine.device.array_kernels import scale_to_bits
 from slipstream.engine.errors import InputError
 from slipstream.engine.fft.slab_engine import (
@@ -224,36 +223,11 @@ def record_nonlinear_term(
     passes, model = flow.passes, flow.problem.model
     graph, outputs = StepGraph(passes.devices[0]), len(model.products)
     flow.is_ahead = False
-    if is_shifted:
-
-        def take_shifted(tile: ColumnTile) -> TileUpdate:
-            return _shifted(flow, flow.take_inputs("state", tile), tile)
-
-        record_columns(graph, passes, flow.inputs, [take_shifted])
-    else:
-        flow.record_inputs(graph, passes)
+    flow.record_inputs(graph, passes, grid=0 if is_shifted else -1)
     record_through(graph, passes, flow.product_on(False), len(model.inputs), outputs)
     updates, signs = [_update(flow, is_shifted, weight)], flow.problem.step_signs
     record_columns(graph, passes, None, updates, outputs, signs=signs)
     return graph
-
-
-def _shifted(flow: SpectralStep, unshifted: TileUpdate, tile: ColumnTile) -> TileUpdate:
-    """Return the update that takes the inputs, and then shifts them by half a spacing."""
-    nz, ny, nx = flow.problem.geometry.spectral_box.shape
-    first, width = tile.kx_among(nx)
-    inputs, phases = unshifted.writes[0][..., :width], flow.tables_on[tile.device].phases
-    x, y = phases[first : first + width], phases[nx : nx + ny][tile.low : tile.high]
-    z = phases[nx + ny :]
-    factors = x, y[:, None], z[:, None, None]
-    multiply = tile.device.array_module.multiply
-
-    def shift(stream: Stream) -> None:
-        unshifted.operation(stream)
-        for factor in factors:
-            multiply(inputs, factor, out=inputs)
-
-    return replace(unshifted, operation=shift)
 
 
 def _update(flow: SpectralStep, is_shifted: bool, weight: float) -> ColumnUpdate:

@@ -16,8 +16,15 @@ from slipstream.engine.fields import Field, PictureChoice, PlaneChoice
 from slipstream.engine.text import REST, duration, inner_times, pi_text, quantity, scaled_unit
 from slipstream.show.console import CompilingLine, Progress, Summary, make_console, summarise
 from slipstream.show.field_planes import FieldPlane, colour_scale, compose_plane, gather_plane
-from slipstream.show.figure_style import draw_plane
-from slipstream.show.run_pictures import draw_curves, draw_spectrum, run_pictures, thinned
+from slipstream.show.figure_style import draw_plane, in_our_style, laid_out
+from slipstream.show.run_pictures import (
+    SpectrumWishes,
+    draw_curves,
+    draw_spectrum,
+    run_pictures,
+    spectrum_figure,
+    thinned,
+)
 
 TIME = np.linspace(0, 10, 101)
 SERIES = {
@@ -424,3 +431,18 @@ def test_summary_says_what_stopped_a_run():
     console = Console(file=io.StringIO(), width=100)
     summarise(console, Summary(1.0, 3, 0.3, 8, stopped_by="time.max_steps"))
     assert "stopped after 3 steps: time.max_steps\n" in console.file.getvalue()
+
+
+@pytest.mark.slow
+def test_a_cutoff_far_outside_leaves_room_for_the_axes():
+    """One wave, on a grid that keeps many: Matplotlib would give up its layout."""
+    shells = np.arange(18.0)
+    spectra = [(0.0, {"e": (shells, 1.0 * (shells == 1))})]
+    choice = PictureChoice(spectra=("e",), cutoff=15.0)
+    with in_our_style():
+        figure = spectrum_figure("", spectra, {"e": "energy"}, choice, SpectrumWishes("e"))
+        laid_out(figure)
+    (axes,) = figure.axes
+    assert axes.get_xlim()[1] < choice.cutoff
+    # The default position is beside the middle.
+    assert axes.get_position().x1 > 0.95

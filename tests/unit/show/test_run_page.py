@@ -172,6 +172,8 @@ def test_numbers_that_give_doubts_are_told():
     )
     # Linear equations know no limit of speed.
     assert not any(check.is_warning for check in run_checks(fine | {"mach": 9 * time}, (), {}))
+    relaxing, doubtful = {"equation": {"model": "argle"}}, fine | {"mass": doubts["mass"]}
+    assert not any(check.is_warning for check in run_checks(doubtful, (), relaxing))
     pores = np.zeros((9, 9), bool)
     pores[2:7, 2:7] = True
     for width, expected in ((1, True), (5, False)):

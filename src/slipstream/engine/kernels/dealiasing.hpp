@@ -1,4 +1,4 @@
-// Dealiasing: the sphere of modes that are kept, and grids that are shifted by half a spacing.
+// Dealiasing: the sphere of modes that are kept, and grids that are shifted by parts of a spacing.
 #pragma once
 #include "portability.hpp"
 
@@ -7,8 +7,9 @@ INLINE bool is_outside_sphere(Real kx, Real ky, Real kz, const double* RESTRICT 
   return kx * kx * over[0] + ky * ky * over[1] + kz * kz * over[2] >= 1;
 }
 
-// The factor of a mode on the shifted grid, of those along x, all y and z.
-INLINE Complex shift_phase(const Complex* RESTRICT phases, Index x, Index y, Index z, Index all_x,
-                           Index all_y) {
+// The factor of a mode on a shifted grid, of those along all x, y and z that number `grid` has.
+INLINE Complex shift_phase(const Complex* RESTRICT phases, Index grid, Index x, Index y, Index z,
+                           Index all_x, Index all_y, Index all_z) {
+  phases += grid * (all_x + all_y + all_z);
   return phases[all_x + all_y + z] * phases[all_x + y] * phases[x];
 }

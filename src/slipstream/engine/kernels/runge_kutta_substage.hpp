@@ -130,8 +130,9 @@ INLINE Real excess_of(Real value) {
 // negative, parameters[SPHERE ...] are one over the squares of the sphere's radii, and nothing changes
 // outside of it. With HELD fields, in shells of HELD_LOW to HELD_HIGH of the width UNIT, the rates of
 // HELD_SIZE components from HELD_FIRST on are multiplied by the factor of their shell, from
-// step[HELD_AT] on. What is SHIFTED belongs to a grid that is shifted by half a
-// spacing, for which `phases` are the factors along x, y and z.
+// step[HELD_AT] on. The products belong to the grid number GRID_NOW of those
+// that are shifted, and the inputs to GRID_NEXT: -1 is the grid itself. `phases` has the factors of each along
+// x, y and z.
 //
 // If the model is SHEARED, the wavenumber along y is its entry in the table less the tilt of the frame times kx.
 // The last number of the table is the tilt at the start of the step. Rates keep vectors solenoidal only to the
@@ -173,10 +174,9 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       Real slowing[STATE], factor[SHEARED ? NODE_END : 1][DECAYS];
 #endif
       UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = Real(scale) * t[c + i * product_field];
-      Complex phase = {1, 0};
-      if (SHIFTED_NOW || SHIFTED_NEXT)
-        phase = shift_phase(phases, first_x + c, first_y + y, z, all_x, all_y);
-      if (SHIFTED_NOW) {
+      if (GRID_NOW >= 0) {
+        const Complex phase =
+            shift_phase(phases, GRID_NOW, first_x + c, first_y + y, z, all_x, all_y, nz);
         UNROLL for (int i = 0; i < PRODUCTS; ++i) product[i] = conjugate(phase) * product[i];
       }
 #ifdef PROPAGATED
@@ -289,8 +289,12 @@ KERNEL advance_substage(const Complex* RESTRICT products, const Complex* start,
       if (WRITES_STAGE && WRITES_INPUTS) {
         Complex input[INPUTS];
         inputs_of(next, kx, ky_next, kz, parameters, input);
-        UNROLL for (int i = 0; i < INPUTS; ++i)
-          inputs[at + c + i * state_field] = SHIFTED_NEXT ? phase * input[i] : input[i];
+        if (GRID_NEXT >= 0) {
+          const Complex phase =
+              shift_phase(phases, GRID_NEXT, first_x + c, first_y + y, z, all_x, all_y, nz);
+          UNROLL for (int i = 0; i < INPUTS; ++i) input[i] = phase * input[i];
+        }
+        UNROLL for (int i = 0; i < INPUTS; ++i) inputs[at + c + i * state_field] = input[i];
       }
     }
     // All rows of a ky write the same.
