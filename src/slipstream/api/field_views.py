@@ -134,8 +134,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             return simulation._read(self.name)
 
     def __getitem__(self, index: Any) -> Array:
-        values = self._read()
-        return values if index is Ellipsis else values[index]
+        return item_of(self._read(), index, f"fields[{self.name!r}]")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self._simulation.device.to_host(self._read())
@@ -416,6 +415,14 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             return np.ascontiguousarray(array, self.dtype)
         part: Array = array.astype(self.dtype, copy=False)
         return part
+
+
+def item_of(values: Array, index: Any, key: str) -> Any:
+    """Return a part of an array, by any index that arrays take."""
+    try:
+        return values if index is Ellipsis else values[index]
+    except (IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{key}: {error}; accepted: indices into {values.shape}") from None
 
 
 def _as_arrays(value: Any) -> Any:

@@ -20,7 +20,9 @@ from slipstream.engine.errors import (
     InputError,
     KnownAttributes,
     is_finite,
+    path_of,
     plain_value,
+    table_of,
     whole_number,
 )
 from slipstream.engine.stop_signals import signals_held
@@ -302,10 +304,11 @@ class Averaging(Callback):
         InputError
             If there are no samples yet, or the file is none that may be replaced.
         """
-        simulation, path = self._simulation(), Path(file)
+        simulation = self._simulation()
         if simulation is None:
             raise InputError("write: the simulation is gone")
         with together(simulation.comm):
+            path = path_of("file", file)
             if not self.samples:
                 raise InputError("write: there are no samples yet; accepted: after some time")
             validated(AveragesOutput, {"of": "x", "interval": 1.0, "file": path.name}, "write")
@@ -372,9 +375,9 @@ class OutputMethods:
         from slipstream.runs.output_contents import ChosenFields
 
         simulation = cast("InteractiveSimulation", self)
-        solver, path, quantities = simulation._ready(), Path(file), _quantities(of)
-        when = every, steps, times
+        solver, when = simulation._ready(), (every, steps, times)
         with together(simulation.comm):
+            path, quantities = path_of("file", file), _quantities(of)
             keys = {"of": _texts(quantities), "file": path.name, **_plain_options(options)}
             settings = _settings(simulation, FieldsOutput, "output", keys, when)
             make = functools.partial(ChosenFields, solver, settings, "output", quantities)
@@ -432,8 +435,9 @@ class OutputMethods:
         from slipstream.runs.chosen_outputs import ChosenAverages
 
         simulation = cast("InteractiveSimulation", self)
-        solver, quantities, when = simulation._ready(), _quantities(of), (every, steps, times)
+        solver, when = simulation._ready(), (every, steps, times)
         with together(simulation.comm):
+            quantities = _quantities(of)
             occasions = _occasions(simulation, when)
             keys = {"of": _texts(quantities), **_plain_options(options)}
             batch: Any = keys.get("batch")
@@ -496,8 +500,9 @@ class OutputMethods:
         from slipstream.runs.output_contents import ChosenMovie
 
         simulation = cast("InteractiveSimulation", self)
-        solver, path, when = simulation._ready(), Path(file), (every, steps, times)
+        solver, when = simulation._ready(), (every, steps, times)
         with together(simulation.comm):
+            path = path_of("file", file)
             occasions = _occasions(simulation, when)
             # Cases have an interval where occasions say when.
             keys = {"of": _text(of), "interval": 1.0, "file": path.name, **_plain_options(options)}
@@ -540,7 +545,9 @@ def _points(points: Any) -> Any:
 
 
 def _box(box: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if box is None else {name: plain_value(ends) for name, ends in box.items()}
+    if box is None:
+        return None
+    return {name: plain_value(ends) for name, ends in table_of("box", box).items()}
 
 
 def _place(named: Place | None) -> dict[str, Any] | None:

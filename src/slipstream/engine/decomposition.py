@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 
 from slipstream.engine.errors import InputError
+from slipstream.engine.text import shown
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,19 @@ class Box:
     stop: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.start) != len(self.stop):
+        try:
+            is_pair = len(self.start) == len(self.stop)
+            # Planning for thousands of ranks makes many boxes: `map` is several times as fast as
+            # `zip`.
+            is_behind = any(map(operator.gt, self.start, self.stop))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"box from {shown(self.start)} to {shown(self.stop)}; accepted: two tuples of whole"
+                " numbers"
+            ) from None
+        if not is_pair:
             raise ValueError(f"box corners {self.start} and {self.stop} differ in length")
-        # Planning for thousands of ranks makes many boxes: `map` is several times as fast as `zip`.
-        if any(map(operator.gt, self.start, self.stop)):
+        if is_behind:
             raise ValueError(f"box starts at {self.start}, behind its stop {self.stop}")
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import check_agreement, sum_over_ranks, together
-from slipstream.engine.errors import InputError, check_positive, name_among, whole_number
+from slipstream.engine.errors import InputError, check_positive, name_among, path_of, whole_number
 from slipstream.engine.fields import Field
 from slipstream.engine.text import html_table
 from slipstream.lattice.convergence import DARCY, Means
@@ -80,7 +80,7 @@ class FlowFields(Mapping[str, Field]):
         """
         with together(self._comm):
             self._check_kept()
-            target = Path(path) if isinstance(path, str | Path) else Path()
+            target = path_of("path", path)
             if target.suffix != ".vti" or not target.parent.is_dir():
                 raise InputError(
                     f"path is {str(path)!r}; accepted: a name that ends with .vti, in a folder that"
@@ -98,8 +98,8 @@ class FlowFields(Mapping[str, Field]):
         """
         with together(self._comm):
             self._check_kept()
-            self._fields.write_arrays(path)
-            return Path(path)
+            self._fields.write_arrays(target := path_of("path", path))
+            return target
 
     def _check_kept(self) -> None:
         if not self._snapshot.is_kept:
