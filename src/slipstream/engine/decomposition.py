@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, whole_number, whole_numbers
 from slipstream.engine.text import shown
 
 
@@ -344,7 +344,15 @@ def grid_boxes(
     units: Sequence[int] | None = None,
 ) -> GridBoxes:
     """Divide a global array over a process grid; for parameters see `GridBoxes`."""
-    return GridBoxes(shape, grid, ranks, units)
+    sizes, parts = whole_numbers("shape", shape, 0), whole_numbers("grid", grid, 1)
+    each = (1,) * len(sizes) if units is None else whole_numbers("units", units, 1)
+    if not len(sizes) == len(parts) == len(each):
+        raise InputError(
+            f"grid {parts} with units {each} is for other axes; accepted: those of shape {sizes}"
+        )
+    if ranks is not None:
+        ranks = whole_number("ranks", ranks, math.prod(parts))
+    return GridBoxes(sizes, parts, ranks, each)
 
 
 def slabs(shape: Sequence[int], axis: int, parts: int, ranks: int | None = None) -> GridBoxes:

@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,14 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         accepted += f", at most {_LARGEST}" if number > _LARGEST else ""
         raise InputError(f"{name} is {shown(value)}; accepted: {accepted}")
     return number
+
+
+def whole_numbers(name: str, values: Any, low: int) -> tuple[int, ...]:
+    """Return a whole number of at least `low` for each axis, or raise `InputError`."""
+    several = plain_value(values)
+    if not isinstance(several, Sequence) or isinstance(several, str | bytes):
+        raise InputError(f"{name} is {shown(values)}; accepted: a whole number for each axis")
+    return tuple(whole_number(name, one, low) for one in several)
 
 
 def is_finite(value: Any) -> bool:

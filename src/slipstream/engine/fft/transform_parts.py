@@ -14,10 +14,9 @@ from numpy.typing import DTypeLike
 from slipstream.engine.array_types import Array
 from slipstream.engine.decomposition import Box, split
 from slipstream.engine.device import Device, Stream
-from slipstream.engine.errors import InputError, is_finite, whole_number
+from slipstream.engine.errors import InputError, is_finite, whole_numbers
 from slipstream.engine.exchange import ExchangePlan, Transport, pack_targets, part_of
 from slipstream.engine.schedule import StepGraph
-from slipstream.engine.text import shown
 
 # The most points per mode: more is considered a mistake.
 _MOST_PADDING = 16
@@ -138,9 +137,7 @@ def truncate(
     InputError
         If the truncation is unknown, or exceeds the wavenumbers of the shape.
     """
-    if not isinstance(shape, Sequence | np.ndarray) or isinstance(shape, str | bytes):
-        raise InputError(f"shape is {shown(shape)}; accepted: the number of points of each axis")
-    shape = [whole_number("shape", n, 1) for n in shape]
+    shape = whole_numbers("shape", shape, 1)
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
         return tuple(
