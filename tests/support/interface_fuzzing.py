@@ -36,11 +36,13 @@ from slipstream.api.field_views import FieldView
 from slipstream.api.opened_run import OpenedRun
 from slipstream.api.settings import NamedViews
 from slipstream.api.spectral_flow import ModesView
+from slipstream.engine.decomposition import GridBoxes
 from slipstream.engine.device import host_compiler
 from slipstream.case.table import Table
 from slipstream.engine.errors import SlipstreamError, plain_value
 from slipstream.engine.fields import Field
 from slipstream.engine.processes import world_comm
+from slipstream.engine.schedule import Timeline
 from slipstream.engine.fft.transform_parts import Modes
 from slipstream.fft import Box, Streaming, grid_boxes, redistribute, section, truncate, with_halo
 from slipstream.files import read_array, write_arrays
@@ -60,7 +62,7 @@ STEPS = 6
 PACKAGE = str(Path(ss.__file__).parent)
 
 # What calls do is not asked of these: they are for other programs, or end this one.
-APART = {"bytes_per_update", "solver", "device", "array_module", "comm", "home", "streamed"}
+APART = {"bytes_per_update", "check_hits", "is_due", "next_time", "record", "solver", "device", "array_module", "comm", "home", "streamed"}
 EXPRESSIONS = (
     "velocity",
     "velocity_x",
@@ -317,7 +319,7 @@ FLOW = {
     "scalars": (1, 2, {"name": "temperature", "diffusivity": 0.1}),
     "particles": (10, {"number": 6, "name": "dust", "kind": "inertial", "response_time": 0.1}),
     "title": ("a title",),
-    "time": ({"end": 0.05}, {"max_steps": 4}, {"end": 0.05, "wall": "60s"}),
+    "time": ({"end": 0.05}, {"max_steps": 4}, {"end": 0.05, "wall": "60s"}, {"step": 0.02}),
     "run": ({"decomposition": "slab"}, {"memory": "1 GiB"}, {}),
     "output": ({"diagnostics_interval": 0.02}, {"pictures": False}, {"spectra_interval": 0.02}),
     "forcing": ({"kind": "abc", "amplitude": 0.1}, {"kind": "random", "injection": 0.1}, "abc"),
@@ -368,8 +370,10 @@ POROUS = {
     "axis": ("x", "z", "all"),
     "voxel_size": (1e-6, np.float64(2e-6)),
     "max_steps": (40, 60, np.int64(20)),
-    "storage": ({"layout": "stream"}, {"propagation": "aa", "order": "raster"}),
+    "storage": ({"layout": "stream"}, {"precision": "float32"}, {"propagation": "aa", "order": "raster"}),
     "schedule": ("serial", "overlap"),
+    "numerics": ({"precision": "float32"}, {"layout": "stream"}),
+    "run": ({"schedule": "serial"}, {"schedule": "overlap"}),
 }
 ADVECTION = {
     "courant": (0.5, (0.5, 0.25, 1.0)),
@@ -512,6 +516,12 @@ class Session:
             )
         else:
             make, given = ss.load, {"case": self.folder / "run" / "case.toml"}
+            sims = [one for one in self.objects if has_time(one) and is_open(one)]
+            if sims and draw.random() < 0.6:
+                given["case"] = draw.choice(sims).case
+            if draw.random() < 0.6:
+                given["settings"] = draw.choice(({"title": "other"}, ["title=other"]))
+                check = continued
         if not is_first and draw.random() < 0.3:
             name = draw.choice(sorted({*given, *inspect.signature(make).parameters} - {"comm", "self"}))
             given[name] = self.differing(wrong(draw))
@@ -566,6 +576,10 @@ class Session:
         check = None
         if name == "step" and steps is not None:
             check = lambda _: steps_done(it, steps, given)  # noqa: E731
+        elif name == "run" and has_time(it):
+            check = lambda _: reached(it, given)  # noqa: E731
+        elif name in ("at", "restart", "resume") and isinstance(it, OpenedRun) and not positional:
+            check = lambda made: continued(it if made is None else made, given)  # noqa: E731
         elif name == "copy" and has_time(it):
             check = lambda made: same_state(it, made)  # noqa: E731
         elif isinstance(it, FieldView) and name in ("plane", "max", "min", "mean", "rms"):
@@ -623,10 +637,19 @@ class Session:
             )
         if isinstance(it, Mapping) and draw.random() < 0.3:
             missing = object()
+
+            def get():
+                try:
+                    return it.get(key, missing)
+                except SlipstreamError as error:
+                    if "closed" in str(error):
+                        raise
+                    return error
+
             return Call(
                 f"{text}.get({shown(key)})",
-                lambda: it.get(key, missing),
-                lambda found: "" if (found is missing) != (key in it) else "get and in differ",
+                get,
+                lambda found: "" if (found is missing) != (key in it) else f"get gives {found!r}",
             )
         return Call(f"{text}[{shown(key)}]", lambda: it[key])
 
@@ -647,10 +670,9 @@ class Session:
             "format": lambda: f"{it}",
             "delete": lambda: delattr(it, draw.choice(("time", "shape", "path"))),
         }
-        if has_time(it) or isinstance(it, ss.DistributedFFT | Permeability):
-            ways["copy"] = lambda: copy.copy(it)
-            ways["deepcopy"] = lambda: copy.deepcopy(it)
-            ways["pickle"] = lambda: pickle.loads(pickle.dumps(it))
+        ways["copy"] = lambda: copy.copy(it)
+        ways["deepcopy"] = lambda: copy.deepcopy(it)
+        ways["pickle"] = lambda: pickle.loads(pickle.dumps(it))
         if isinstance(it, FieldView | ModesView | Field):
             ways["asarray"] = lambda: np.asarray(it)
             ways["asarray of another type"] = lambda: np.asarray(it, dtype="f4")
@@ -684,7 +706,7 @@ class Session:
                 now = getattr(now, word)
             if not is_same(now, value):
                 return f"{name} = {shown(value)} was given, the case has {now!r}"
-        for name in ("time", "run", "output"):
+        for name in ("time", "run", "output", "numerics"):
             table = given.get(name)
             for key, value in (table or {}).items() if isinstance(table, Mapping) else ():
                 now = getattr(getattr(made.case, name), key)
@@ -699,7 +721,7 @@ class Session:
             several = list(made.values())[:2]
         for one in several[:3]:
             own = type(one).__module__.startswith("slipstream.") and not callable(one)
-            if own and not isinstance(one, Table | Box | Modes):
+            if own and not isinstance(one, Table | Box | GridBoxes | Modes | Timeline):
                 self.objects.append(one)
         while len(self.objects) > OBJECTS:
             self.objects.pop(self.draw.randrange(len(self.objects)))
@@ -760,6 +782,31 @@ def steps_done(it, before, given):
         return ""
     # Other functions may stop it.
     return "" if 0 < done < wanted else f"{wanted} steps were asked for, {done} done"
+
+
+def reached(it, given):
+    """Return what is wrong with the end of a run, which nothing else may have ended."""
+    until, steps = given.get("until"), given.get("steps")
+    is_at_end = until is None or it.time <= float(until) * (1 + 1e-9)
+    return "" if is_at_end else f"the time is {it.time}, until was {until}"
+
+
+def continued(it, given):
+    """Return what is wrong with a state, or a case, that was asked of a run's folder."""
+    if given.get("step") is not None and it.steps != given["step"]:
+        return f"step {given['step']} was asked for, and is {it.steps}"
+    if given.get("time") is not None and not math.isclose(it.time, given["time"], abs_tol=1e-9):
+        return f"time {given['time']} was asked for, and is {it.time}"
+    settings = given.get("settings", ())
+    if not isinstance(settings, Mapping):
+        settings = dict(one.split("=") for one in settings)
+    for key, value in settings.items():
+        now = it.case
+        for word in key.split("."):
+            now = getattr(now, word)
+        if not is_same(now, value):
+            return f"{key} = {value!r} was given, the case has {now!r}"
+    return ""
 
 
 def same_state(it, made):

@@ -38,6 +38,7 @@ from slipstream.engine.errors import (
     check_type,
     finite_number,
     path_of,
+    plain_value,
     whole_number,
 )
 from slipstream.engine.stop_signals import signals_held
@@ -94,11 +95,11 @@ def load(
     """
     source, comm = case, communicator_of(comm, "load")
     with together(comm):
-        case = (
-            source
-            if isinstance(source, Case)
-            else load_case(path_of("case", source), overrides_of(settings))
-        )
+        changes = overrides_of(settings)
+        if not isinstance(source, Case):
+            case = load_case(path_of("case", source), changes)
+        elif changes:
+            case = validate_case(source.as_given(source.model_dump(exclude_unset=True)), changes)
         kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[case.solver])
         return simulation_of(kind, case, comm, device)
 
@@ -111,7 +112,7 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
         return [
             f"{key}={'' if value is None else toml_value(value)}" for key, value in settings.items()
         ]
-    several = [settings] if isinstance(settings, str) else settings
+    several = [settings] if isinstance(settings, str) else plain_value(settings)
     if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in several):
         raise InputError(
             f"settings are {settings!r}; accepted: a dict of keys and values, or texts such as"
@@ -233,6 +234,10 @@ class OpenedRun(KnownAttributes):
         model: str | Model | Callable[..., Model] | None = None,
     ) -> None:
         self.path, self._model = path_of("folder", folder), model
+        if model is not None:
+            from slipstream.equations import models
+
+            models.name_of(model)  # refuses what is no model
         self._folder = RunFolder(self.path)
         self._series: tuple[Any, Series] | None = None
         self._folder.check_is_a_run()
@@ -273,6 +278,11 @@ class OpenedRun(KnownAttributes):
                     f"{self.path}: its model is {shown(model)}, Python code that is not imported"
                     " from there; give model= to open"
                 )
+        elif self._model is not None:
+            raise InputError(
+                f"{self.path}: its solver, {shown(tables.get('solver'))}, has no model; leave out"
+                " model="
+            )
         # The case was written in full, and may have been validated by another version.
         return validate_case(tables, overrides, source=str(self.path / CASE_NAME))
 

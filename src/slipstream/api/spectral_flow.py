@@ -48,7 +48,15 @@ from slipstream.engine.accepted import FORCINGS, STATISTICS
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.device import Device
-from slipstream.engine.errors import InputError, KnownAttributes, nearest, plain_value, table_of
+from slipstream.engine.errors import (
+    InputError,
+    KnownAttributes,
+    UnknownName,
+    check_given_once,
+    nearest,
+    plain_value,
+    table_of,
+)
 from slipstream.engine.fields import Field
 from slipstream.engine.text import shown
 
@@ -203,7 +211,10 @@ class Flow(InteractiveSimulation):
         options = {name: parameters.pop(name) for name in _KEYS if name in parameters}
         tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, options)
         table, self._given = _initial_table(initial)
-        tables["time"] |= {"end": NO_END, **table_of("time", time)}
+        further = table_of("time", time)
+        for name in further.keys() & options.keys():
+            check_given_once(name, options[name], f"time[{name!r}]", further[name])
+        tables["time"] |= {"end": NO_END, **further}
         tables |= {
             "solver": "spectral",
             "equation": {"model": models.name_of(model), **_numbers(parameters)},
@@ -346,7 +357,7 @@ class Flow(InteractiveSimulation):
         if name not in names:
             listed = listed_names(self._spectral.problem.model)
             text = f"fields: there is no {shown(name)}{nearest(name, list(names))}"
-            raise InputError(f"{text}; there are: {listed}; of others, evaluate an expression")
+            raise UnknownName(f"{text}; there are: {listed}; of others, evaluate an expression")
         evaluation = self._evaluation(name)
         return FieldView(self, name, evaluation.shape, names[name], evaluation=evaluation)
 

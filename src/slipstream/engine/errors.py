@@ -59,6 +59,10 @@ class InputError(SlipstreamError):
         return " ".join(part.strip() for part in super().__str__().split("\n"))
 
 
+class UnknownName(InputError, KeyError):
+    """A name that a mapping does not have; its `get` returns the default then."""
+
+
 class RunError(SlipstreamError):
     """A simulation that had started could not be completed."""
 
@@ -166,6 +170,12 @@ def check_type(argument: str, value: Any, kind: type) -> None:
     """Refuse a value that is not of a type by an `InputError`."""
     if not isinstance(value, kind):
         raise InputError(f"{argument} is of type {type(value).__name__}; accepted: {kind.__name__}")
+
+
+def check_given_once(argument: str, value: Any, key: str, other: Any) -> None:
+    """Refuse an argument and a key of a table for the same setting, unless they agree."""
+    if value is not None and plain_value(value) != plain_value(other):
+        raise InputError(f"{argument} is {shown(value)}, {key} is {shown(other)}; use one of them")
 
 
 def check_folder_of(option: str, path: Path | None) -> None:

@@ -161,7 +161,7 @@ def write_arrays(
 
     def check() -> tuple[Path, tuple[Box, ...], dict[str, np.ndarray]]:
         all_boxes = checked_boxes(boxes, None, ranks, "boxes")
-        given = table_of("arrays", arrays)
+        given, _ = table_of("arrays", arrays), table_of("attributes", attributes)
         parts = {_name(name): _part(name, one, all_boxes[rank]) for name, one in given.items()}
         if not parts:
             raise InputError("arrays is empty; accepted: one or more arrays by name")
