@@ -383,6 +383,20 @@ ADVECTION = {
     "run": ({"strategy": "auto"}, {}),
     "output": ({"diagnostics_interval": 0.02},),
 }
+# Flows with all that a flow can have.
+RICH = (
+    {"step": 0.01, "initial": "taylor-green", "particles": 10, "scalars": 1},
+    {"step": 0.01, "initial": {"flow": "random", "seed": 2}, "forcing": "abc", "particles": (
+        {"number": 6, "name": "dust", "kind": "inertial", "response_time": 0.1},
+        {"number": 4, "name": "tracers"},
+    )},
+    {"max_step": 0.02, "initial": "abc", "rotation": 0.5, "forcing": [
+        {"kind": "abc", "amplitude": 0.1}, {"kind": "random", "injection": 0.1}]},
+    {"max_step": 0.02, "scalars": {"name": "temperature", "diffusivity": 0.1, "mean_gradient": (0, 0, 1)},
+     "initial": "taylor-green", "bodies": {"shape": "sphere", "radius": 0.5}},
+    {"cfl": 0.5, "initial": "abc", "precision": "float32", "output": {
+        "spectra_interval": 0.02, "fields_interval": 0.02, "transfer_interval": 0.05}},
+)
 TRANSFORM = {
     "dtype": ("float32", "float64", "complex64", np.complex128, np.dtype(">f8")),
     "axes": (None, (0, 1), (1, 2), 0, (-1,), (2, 0, 1)),
@@ -432,7 +446,7 @@ class Session:
     def differing(self, value):
         """Return a value that at times is another one on one of the ranks."""
         draw = self.draw
-        is_odd, rank, other = draw.random() < 0.08, draw.randrange(self.ranks), wrong(draw)
+        is_odd, rank, other = draw.random() < 0.15, draw.randrange(self.ranks), wrong(draw)
         return other if is_odd and self.ranks > 1 and rank == self.rank else value
 
     def value(self, name, it):
@@ -483,7 +497,8 @@ class Session:
         check = None
         if kind == "turbulence":
             points = draw.choice((8, 8, (8, 12, 8), (8, 8, 1), np.int64(8)))
-            given = {"points": points, "viscosity": 0.1, **some(draw, 4, TURBULENCE)}
+            further = draw.choice(RICH) if draw.random() < 0.5 else some(draw, 4, TURBULENCE)
+            given = {"points": points, "viscosity": 0.1, **further}
             make, check = ss.Turbulence, self.recorded
         elif kind == "flow":
             model = draw.choice(sorted(MODELS))

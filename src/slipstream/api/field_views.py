@@ -234,10 +234,17 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         numpy.ndarray
             Over the other two axes, slowest first, preceded by the component for vectors.
         """
-        if axis not in AXES:
-            raise InputError(f"axis is {axis!r}; accepted: x, y, z")
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}].plane"):
+            if not isinstance(axis, str) or axis not in AXES:
+                raise InputError(f"axis is {shown(axis)}; accepted: x, y, z")
+            index = self._layout.nearest(axis, position, "plane")
+            check_agreement(simulation.comm, {"plane": (axis, index)})
+            return self._plane(axis, index)
+
+    def _plane(self, axis: str, index: int) -> np.ndarray:
         along, lead, box = AXES.index(axis), len(self._lead), self._box
-        index = self._layout.nearest(axis, position, "plane")
         values = self._read()
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]
         result = np.zeros((*self._lead, *shape), np.result_type(values.dtype, np.float64))
@@ -264,7 +271,18 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             Of shape (n,) for a scalar, (n, 3) for a vector. The error is of fourth order in the
             grid spacing.
         """
-        parts = self._read().reshape(-1, *self._box.shape)
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}].at"):
+            places = self._places(points)
+            check_agreement(simulation.comm, {"points": places.shape})
+            parts = self._read().reshape(-1, *self._box.shape)
+            local = interpolated(parts, places, self._layout, self._box)
+            result = sum_over_ranks(simulation.comm, local)
+            return result.reshape(len(places), *self._lead)
+
+    def _places(self, points: Any) -> np.ndarray:
+        """Return points as an array, or refuse them."""
         try:
             places = np.asarray(points, dtype=float)
         except (TypeError, ValueError):
@@ -283,9 +301,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             inside[:, 1] = self._layout.coordinates["y"][0]
             inside[:, axis] = places[:, axis]
             check_places(self._layout, inside, "points")
-        local = interpolated(parts, places, self._layout, self._box)
-        result = sum_over_ranks(self._simulation.comm, local)
-        return result.reshape(len(places), *self._lead)
+        return places
 
     def to_xarray(self, gather: bool = False) -> Any:
         """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.

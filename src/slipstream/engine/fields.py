@@ -14,7 +14,7 @@ from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import sum_over_ranks
 from slipstream.engine.decomposition import Box
 from slipstream.engine.device import host_values
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, finite_number
 
 # What kmax_eta below 1 means, in all messages.
 UNRESOLVED = "the smallest eddies are not resolved"
@@ -280,6 +280,7 @@ def nearest_point(
     line: np.ndarray, ends: tuple[float, float], position: float, axis: str, key: str
 ) -> int:
     """Return the index of the point of an axis nearest to a coordinate, or refuse one outside."""
+    position = finite_number(f"{key}: position", position)
     low, high = ends
     if len(line) > 1 and not low <= position <= high:
         raise InputError(
