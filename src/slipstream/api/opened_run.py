@@ -30,7 +30,7 @@ from slipstream.case import Case, load_case, validate_case
 from slipstream.case.lattice_case import ARRAY
 from slipstream.engine.accepted import MODELS
 from slipstream.engine.array_types import Comm
-from slipstream.engine.collective import on_every_rank, on_first_rank, together
+from slipstream.engine.collective import check_agreement, on_every_rank, on_first_rank, together
 from slipstream.engine.device import Device
 from slipstream.engine.errors import (
     InputError,
@@ -98,6 +98,11 @@ def load(
         changes = overrides_of(settings)
         if not isinstance(source, Case):
             case = load_case(path_of("case", source), changes)
+        elif getattr(getattr(source, "image", None), "path", None) == ARRAY:
+            raise InputError(
+                "load: the image of this case was an array, which no file has; give it:"
+                " slipstream.PorousFlow(array)"
+            )
         elif changes:
             case = validate_case(source.as_given(source.model_dump(exclude_unset=True)), changes)
         kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[case.solver])
@@ -307,6 +312,7 @@ class OpenedRun(KnownAttributes):
             return case
 
         with together(comm):
+            check_agreement(comm, {"settings": list(changes)})
             return on_every_rank(comm, read)
 
     @property
@@ -569,6 +575,7 @@ class OpenedRun(KnownAttributes):
             check_type("progress", progress, bool)
         shared = communicator_of(comm, "at")
         with together(shared):
+            check_agreement(shared, {"time": time, "step": step})
             plan = on_first_rank(shared, lambda: self.recomputation(time, step=step))
         tables = functools.partial(tomllib.loads, plan.origin.case)
         case = self._case_of_all(shared, tables, plan.overrides(), ", which no file has")

@@ -26,6 +26,7 @@ from slipstream.engine.errors import (
     whole_number,
 )
 from slipstream.engine.stop_signals import signals_held
+from slipstream.engine.text import shown
 from slipstream.runs.time_loop import EverySteps, Occasions, occasions_of
 
 if TYPE_CHECKING:
@@ -532,10 +533,10 @@ def _text(quantity: Any) -> str:
 def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the values of keys in a case."""
     special: dict[str, Callable[[Any], Any]] = {
-        "plane": _place,
-        "line": _place,
+        "plane": functools.partial(_place, "plane"),
+        "line": functools.partial(_place, "line"),
         "points": _points,
-        "box": _box,
+        "box": functools.partial(_box, "box"),
     }
     return {name: special.get(name, plain_value)(one) for name, one in options.items()}
 
@@ -544,18 +545,18 @@ def _points(points: Any) -> Any:
     return None if points is None else plain_value(np.asarray(points))
 
 
-def _box(box: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _box(key: str, box: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if box is None:
         return None
-    return {name: plain_value(ends) for name, ends in table_of("box", box).items()}
+    return {name: plain_value(ends) for name, ends in table_of(key, box).items()}
 
 
-def _place(named: Place | None) -> dict[str, Any] | None:
+def _place(key: str, named: Place | None) -> dict[str, Any] | None:
     """Return the table of a plane or a line."""
     if named is None or isinstance(named, Mapping):
-        return _box(named)
+        return _box(key, named)
     if not isinstance(named, tuple | list) or len(named) != 2:
-        raise InputError(f"{named!r} is no plane and no line; accepted: an axis and a position")
+        raise InputError(f"{key} is {shown(named)}; accepted: an axis and a position")
     return {"axis": named[0], "position": plain_value(named[1])}
 
 

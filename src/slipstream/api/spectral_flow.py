@@ -611,9 +611,7 @@ class Flow(InteractiveSimulation):
             except ValueError:  # of lists of different lengths
                 raise InputError(f"{key}: {shown(modes)} is no array; accepted: numbers") from None
             if np.dtype(array.dtype).kind not in "biufc":
-                raise InputError(
-                    f"{key}: the values are of type {array.dtype}; accepted: numbers"
-                )
+                raise InputError(f"{key}: the values are of type {array.dtype}; accepted: numbers")
             if index is not Ellipsis:
                 changed = expected.copy()
                 try:
