@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import call_checks
 import interface_fuzzing
 import slipstream as ss
 from flows import output_of
@@ -35,7 +36,7 @@ def refusing(kind, message):
 def test_foreign_errors_are_noticed(call, defect):
     with pytest.raises(Exception) as failure:  # noqa: PT011
         call()
-    found = interface_fuzzing.defect_of(failure.value, interface_fuzzing.Call("call", call))
+    found = call_checks.defect_of(failure.value, interface_fuzzing.Call("call", call))
     assert (defect in found) if defect else not found
 
 
@@ -44,8 +45,8 @@ def test_ignored_settings_are_noticed():
     session = interface_fuzzing.Session(None, None, None)
     assert not session.recorded(tracer, {"points": 8, "width": 0.2})
     assert "width" in session.recorded(tracer, {"points": 8, "width": 0.3})
-    assert "title" in interface_fuzzing.continued(tracer, {"settings": {"title": "other"}})
-    assert "tracer" in interface_fuzzing.same_state(tracer, other)
+    assert "title" in call_checks.continued(tracer, {"settings": {"title": "other"}})
+    assert "tracer" in call_checks.same_state(tracer, other)
 
 
 @pytest.mark.slow
