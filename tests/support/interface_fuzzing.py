@@ -135,8 +135,8 @@ class Call:
 class Session:
     """Objects that are made and called one after the other, in one folder."""
 
-    def __init__(self, draw, folder, comm):
-        self.draw, self.folder, self.comm = draw, folder, comm
+    def __init__(self, folder=None, comm=None):
+        self.draw, self.folder, self.comm = random.Random(0), folder, comm
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         self.objects, self.calls = [], 0
 
@@ -493,14 +493,13 @@ class Fuzz:
         return [value] if self.comm is None else self.comm.allgather(value)
 
     def session(self, seed, calls):
-        draw = random.Random(seed)
         folder = (
             tempfile.mkdtemp(prefix="calls-") if self.comm is None or self.comm.rank == 0 else None
         )
         folder = Path(folder if self.comm is None else self.comm.bcast(folder))
         before = Path.cwd()
         os.chdir(folder)
-        session = Session(draw, folder, self.comm)
+        session = Session(folder, self.comm)
         lines = []
         try:
             for number in range(calls):
@@ -519,6 +518,8 @@ class Fuzz:
         with warnings.catch_warnings(record=True) as records:
             warnings.simplefilter("always")
             try:
+                # Ranks go on alike, even if what one of them has drawn from differs from theirs.
+                session.draw = random.Random(label)
                 call = session.call()
                 if self.show:
                     print(f"{label}: {call.text}", file=sys.stderr, flush=True)
@@ -543,6 +544,7 @@ class Fuzz:
         if everyone:
             self.report(everyone[0], label, call, lines, failure)
         if failure is None and len(set(kinds)) == 1:
+            session.draw = random.Random(f"{label} kept")
             session.add(made)
         faulthandler.cancel_dump_traceback_later()
 

@@ -122,6 +122,10 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
         return field_html(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The evaluation of a derived field is not copied: the copy's simulation makes its own.
+        return _view_of, (self._simulation, self.name)
+
     # -- reading -------------------------------------------------------------------------------
 
     @signals_held
@@ -433,10 +437,18 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         return part
 
 
-def item_of(values: Array, index: Any, key: str) -> Any:
+def _view_of(simulation: InteractiveSimulation, name: str) -> FieldView:
+    """Return a view that was copied or pickled with its simulation."""
+    fields = simulation.fields
+    view: FieldView = fields[name] if name in fields else simulation.evaluate(name)  # type: ignore[attr-defined]
+    return view
+
+
+def item_of(values: Array, index: Any, key: str) -> Array:
     """Return a part of an array, by any index that arrays take."""
     try:
-        return values if index is Ellipsis else values[index]
+        part: Array = values if index is Ellipsis else values[index]
+        return part
     except (IndexError, TypeError, ValueError) as error:
         raise InputError(f"{key}: {error}; accepted: indices into {values.shape}") from None
 

@@ -342,9 +342,10 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             output = path_of("output", output)
         if progress is not None:
             check_type("progress", progress, bool)
-        check_agreement(
-            self.comm, {"until": until, "steps": steps, "wall": wall, "output": str(output)}
-        )
+        overwrite = plain_value(overwrite)
+        check_type("overwrite", overwrite, bool)
+        given = {"until": until, "steps": steps, "wall": wall, "output": str(output)}
+        check_agreement(self.comm, {**given, "overwrite": overwrite})
         if steps is not None:
             steps = whole_number("steps", steps, 1)
         if wall is not None:

@@ -97,16 +97,17 @@ def load(
     with together(comm):
         changes = overrides_of(settings)
         if not isinstance(source, Case):
-            case = load_case(path_of("case", source), changes)
+            made = load_case(path_of("case", source), changes)
         elif getattr(getattr(source, "image", None), "path", None) == ARRAY:
             raise InputError(
                 "load: the image of this case was an array, which no file has; give it:"
                 " slipstream.PorousFlow(array)"
             )
-        elif changes:
-            case = validate_case(source.as_given(source.model_dump(exclude_unset=True)), changes)
-        kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[case.solver])
-        return simulation_of(kind, case, comm, device)
+        else:
+            tables = source.as_given(source.model_dump(exclude_unset=True))
+            made = validate_case(tables, changes) if changes else source
+        kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[made.solver])
+        return simulation_of(kind, made, comm, device)
 
 
 def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:

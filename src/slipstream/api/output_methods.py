@@ -80,6 +80,12 @@ class Callback(KnownAttributes):
         name = getattr(self._function, "__name__", type(self._function).__name__)
         return f"<callback {name}{', cancelled' if self.is_cancelled else ''}>"
 
+    def __reduce__(self) -> Any:
+        raise InputError(
+            "pickle: what a simulation calls cannot be copied; accepted: its values, such as the"
+            " mean of an average"
+        )
+
     @property
     def is_cancelled(self) -> bool:
         """Whether the function is not called any more."""

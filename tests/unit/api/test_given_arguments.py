@@ -120,6 +120,7 @@ def test_names_of_files_of_wrong_kinds_are_refused(file, tmp_path, monkeypatch):
         (lambda: flow(rotation="x"), "rotation: must be a number, or three, not 'x'$"),
         (lambda: flow().output("pressure", box=(1, 2), file="a.h5"), "box is"),
         (lambda: flow().output("pressure", plane=3, file="a.h5"), "plane is 3; accepted: an axis"),
+        (lambda: flow().run(until=1, output="x", overwrite="no"), "overwrite is of type str"),
         (lambda: flow().evaluate(np.inf), "expression: inf is not accepted"),
         (lambda: pores(viscosity=1, title=max), "viscosity: not enough|title"),
         (lambda: ss.load("case.toml", np.array(None)), "settings are"),

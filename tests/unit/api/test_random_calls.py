@@ -42,7 +42,7 @@ def test_foreign_errors_are_noticed(call, defect):
 
 def test_ignored_settings_are_noticed():
     tracer, other = (ss.Advection(points=8, width=width, device="cpu") for width in (0.2, 0.3))
-    session = interface_fuzzing.Session(None, None, None)
+    session = interface_fuzzing.Session()
     assert not session.recorded(tracer, {"points": 8, "width": 0.2})
     assert "width" in session.recorded(tracer, {"points": 8, "width": 0.3})
     assert "title" in call_checks.continued(tracer, {"settings": {"title": "other"}})

@@ -292,6 +292,9 @@ class PendingTransform(KnownAttributes):
         self._started, self._result, self._event = started, result, event
         self._process = os.getpid()
 
+    def __reduce__(self) -> Any:
+        raise InputError("pickle: this transform has begun; accepted: what its wait() returns")
+
     def done(self) -> bool:
         """Return whether the transform has finished or failed, without waiting."""
         if self._event is not None:
