@@ -408,7 +408,7 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     The parts may be on the device: only the points around the places are copied from there.
     """
     result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
-    if not box.size:
+    if not box.size or not len(places):
         return result
     indices, weights = [], []
     along_x = places[:, :1]

@@ -1,5 +1,8 @@
 """Arguments of the Python interface: none is ignored, and wrong ones are refused by their names."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -121,6 +124,10 @@ def test_names_of_files_of_wrong_kinds_are_refused(file, tmp_path, monkeypatch):
         (lambda: flow().output("pressure", box=(1, 2), file="a.h5"), "box is"),
         (lambda: flow().output("pressure", plane=3, file="a.h5"), "plane is 3; accepted: an axis"),
         (lambda: flow().run(until=1, output="x", overwrite="no"), "overwrite is of type str"),
+        (
+            lambda: ss.Advection(points=8, width=0.2).output(np.zeros(0), file="a.h5"),
+            "there is no array",
+        ),
         (lambda: flow().evaluate(np.inf), "expression: inf is not accepted"),
         (lambda: pores(viscosity=1, title=max), "viscosity: not enough|title"),
         (lambda: ss.load("case.toml", np.array(None)), "settings are"),
@@ -140,6 +147,28 @@ def test_arguments_of_wrong_kinds_are_refused_by_their_names(call, message):
     with pytest.raises(InputError, match=message) as refusal:
         call()
     assert "\n" not in str(refusal.value)
+
+
+def test_no_places_have_no_values():
+    velocity = flow().fields["velocity"]
+    assert velocity.at(np.zeros((0, 3))).shape == (0, 3)
+    assert velocity.at(np.zeros((2, 3))).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["velocity", "vorticity", "dot(velocity, velocity)"])
+def test_views_are_copied_with_their_simulation(name):
+    sim = flow(step=0.01, initial="taylor-green")
+    view = sim.fields[name] if name in sim.fields else sim.evaluate(name)
+    for again in (copy.copy(view), copy.deepcopy(view), pickle.loads(pickle.dumps(view))):
+        np.testing.assert_array_equal(again, view)
+        assert repr(again) == repr(view)
+    kept, values = copy.deepcopy(view), np.array(view)
+    sim.step()
+    np.testing.assert_array_equal(kept, values)
+    averaging = sim.average(name, every=0.01, batch=0.02)
+    for call in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(InputError, match="cannot be copied"):
+            call(averaging)
 
 
 def test_boxes_of_wrong_kinds_are_refused():
