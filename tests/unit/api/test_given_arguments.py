@@ -171,6 +171,12 @@ def test_views_are_copied_with_their_simulation(name):
             call(averaging)
 
 
+def test_a_flow_without_decay_is_sheared():
+    sim = flow(viscosity=0.0, shear=1.0, step=0.01, initial="taylor-green")
+    sim.step()
+    assert np.isfinite(sim.diagnostics["energy"])
+
+
 def test_boxes_of_wrong_kinds_are_refused():
     for corners in ((3, 4), (None, (1,)), (("a",), (1,)), (np.zeros((2, 2)), np.ones((2, 2)))):
         with pytest.raises(ValueError, match="box"):
