@@ -193,7 +193,7 @@ def test_what_files_cannot_be_is_refused_and_what_is_there_stays(comm, ranks, ra
     good = {"path": shared_folder / "good.h5", "arrays": {"u": local}, "boxes": boxes}
     for wrong, message in (
         ({"path": shared_folder / "u.txt"}, "ends with .zarr, .h5 or .hdf5"),
-        ({"path": 7}, "path 7; accepted"),
+        ({"path": 7}, "path is 7; accepted"),
         ({"path": shared_folder / "none" / "u.h5"}, "there is no folder"),
         ({"path": precious}, "is no zarr group"),
         ({"arrays": {}}, "arrays is empty"),

@@ -101,3 +101,27 @@ def test_methods_take_or_refuse_arguments(comm, device, family, number):
         refused(lambda container=container: container[value])
     sim.step(2)
     sim.close()
+
+
+def test_what_one_rank_gives_wrongly_is_refused_on_all(comm, device, tmp_path):
+    sim = MADE["turbulence"](comm=comm, device=device)
+    is_last = sim.rank == sim.ranks - 1
+    velocity, modes = sim.fields["velocity"], sim.modes["velocity"]
+    for call in (
+        lambda: velocity.plane("w" if is_last else "z", 0),
+        lambda: velocity.plane("z", "a" if is_last else 0),
+        lambda: velocity.at("a" if is_last else [[0, 0, 0]]),
+        lambda: modes.__setitem__(99 if is_last else 0, 0),
+        lambda: modes.__setitem__(0, "a" if is_last else 0),
+        lambda: sim.output("nothing" if is_last else "pressure", file=tmp_path / "a.zarr"),
+        lambda: sim.output("pressure", file=3 if is_last else tmp_path / "a.zarr"),
+        lambda: sim.average("pressure", every=1, batch=2, box=3 if is_last else None),
+        lambda: sim.run(until=1, output=tmp_path / "run", overwrite="no" if is_last else True),
+    ):
+        assert refused(call), inspect.getsource(call)
+    if sim.ranks > 1:
+        assert refused(lambda: velocity.plane("z", 3 if is_last else 0))
+        assert refused(lambda: velocity.at(np.zeros((2 if is_last else 1, 3))))
+    sim.step()
+    assert sim.steps == 1
+    sim.close()

@@ -262,8 +262,8 @@ class AdvectionSimulation(Simulation):
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return the evaluator of the tracer."""
-        if of != "tracer":
-            raise InputError(f"{where}: there is no {of!r}; accepted: tracer")
+        if not isinstance(of, str) or of != "tracer":
+            raise InputError(f"{where}: there is no {shown(of)}; accepted: tracer")
         dtype, layout = self.case.numerics.precision, self.layout()
         return ArrayValues(
             lambda _: self.solver.values(), ("",), dtype, "advected tracer", "1", layout, self.comm

@@ -122,6 +122,10 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
 
         return field_html(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The evaluation of a derived field is not copied: the copy's simulation makes its own.
+        return _view_of, (self._simulation, self.name)
+
     # -- reading -------------------------------------------------------------------------------
 
     @signals_held
@@ -134,8 +138,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             return simulation._read(self.name)
 
     def __getitem__(self, index: Any) -> Array:
-        values = self._read()
-        return values if index is Ellipsis else values[index]
+        return item_of(self._read(), index, f"fields[{self.name!r}]")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self._simulation.device.to_host(self._read())
@@ -235,10 +238,17 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
         numpy.ndarray
             Over the other two axes, slowest first, preceded by the component for vectors.
         """
-        if axis not in AXES:
-            raise InputError(f"axis is {axis!r}; accepted: x, y, z")
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}].plane"):
+            if not isinstance(axis, str) or axis not in AXES:
+                raise InputError(f"axis is {shown(axis)}; accepted: x, y, z")
+            index = self._layout.nearest(axis, position, "plane")
+            check_agreement(simulation.comm, {"plane": (axis, index)})
+            return self._plane(axis, index)
+
+    def _plane(self, axis: str, index: int) -> np.ndarray:
         along, lead, box = AXES.index(axis), len(self._lead), self._box
-        index = self._layout.nearest(axis, position, "plane")
         values = self._read()
         shape = [n for a, n in enumerate(self._layout.shape) if a != along]
         result = np.zeros((*self._lead, *shape), np.result_type(values.dtype, np.float64))
@@ -265,7 +275,18 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             Of shape (n,) for a scalar, (n, 3) for a vector. The error is of fourth order in the
             grid spacing.
         """
-        parts = self._read().reshape(-1, *self._box.shape)
+        simulation = self._simulation
+        simulation._ready()
+        with together(simulation.comm, f"fields[{self.name!r}].at"):
+            places = self._places(points)
+            check_agreement(simulation.comm, {"points": places.shape})
+            parts = self._read().reshape(-1, *self._box.shape)
+            local = interpolated(parts, places, self._layout, self._box)
+            result = sum_over_ranks(simulation.comm, local)
+            return result.reshape(len(places), *self._lead)
+
+    def _places(self, points: Any) -> np.ndarray:
+        """Return points as an array, or refuse them."""
         places = places_of("points", points)
         if self._layout.walls is not None:
             from slipstream.runs.output_formats import check_places
@@ -275,9 +296,7 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             inside[:, 1] = self._layout.coordinates["y"][0]
             inside[:, axis] = places[:, axis]
             check_places(self._layout, inside, "points")
-        local = interpolated(parts, places, self._layout, self._box)
-        result = sum_over_ranks(self._simulation.comm, local)
-        return result.reshape(len(places), *self._lead)
+        return places
 
     def to_xarray(self, gather: bool = False) -> Any:
         """Return this rank's part, or with `gather` the whole field, as an ``xarray.DataArray``.
@@ -407,6 +426,22 @@ class FieldView(KnownAttributes, np.lib.mixins.NDArrayOperatorsMixin):
             return np.ascontiguousarray(array, self.dtype)
         part: Array = array.astype(self.dtype, copy=False)
         return part
+
+
+def _view_of(simulation: InteractiveSimulation, name: str) -> FieldView:
+    """Return a view that was copied or pickled with its simulation."""
+    fields = simulation.fields
+    view: FieldView = fields[name] if name in fields else simulation.evaluate(name)  # type: ignore[attr-defined]
+    return view
+
+
+def item_of(values: Array, index: Any, key: str) -> Array:
+    """Return a part of an array, by any index that arrays take."""
+    try:
+        part: Array = values if index is Ellipsis else values[index]
+        return part
+    except (IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{key}: {error}; accepted: indices into {values.shape}") from None
 
 
 def _as_arrays(value: Any) -> Any:

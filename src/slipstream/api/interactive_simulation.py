@@ -42,6 +42,7 @@ from slipstream.engine.device.device_interface import host_values
 from slipstream.engine.errors import (
     InputError,
     KnownAttributes,
+    UnknownName,
     check_positive,
     check_type,
     finite_number,
@@ -341,9 +342,10 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
             output = path_of("output", output)
         if progress is not None:
             check_type("progress", progress, bool)
-        check_agreement(
-            self.comm, {"until": until, "steps": steps, "wall": wall, "output": str(output)}
-        )
+        overwrite = plain_value(overwrite)
+        check_type("overwrite", overwrite, bool)
+        given = {"until": until, "steps": steps, "wall": wall, "output": str(output)}
+        check_agreement(self.comm, {**given, "overwrite": overwrite})
         if steps is not None:
             steps = whole_number("steps", steps, 1)
         if wall is not None:
@@ -685,7 +687,7 @@ class InteractiveSimulation(OutputMethods, KnownAttributes, ABC):
         """Return a field by its name."""
         shapes = self._field_shapes()
         if name not in shapes:
-            raise InputError(f"fields: there is no {shown(name)}; there are: {', '.join(shapes)}")
+            raise UnknownName(f"fields: there is no {shown(name)}; there are: {', '.join(shapes)}")
         return FieldView(self, name, shapes[name], *self._describe_field(name))
 
     def _reduced(self, view: FieldView, how: str) -> Any:
@@ -961,7 +963,7 @@ class Fields(NamedViews[FieldView]):
 
     def __getitem__(self, name: str) -> FieldView:
         if not isinstance(name, str):
-            raise InputError(f"fields: {shown(name)} is no name; there are: {', '.join(self)}")
+            raise UnknownName(f"fields: {shown(name)} is no name; there are: {', '.join(self)}")
         return self._view(name)  # which may be derived from the listed fields
 
     def __contains__(self, name: object) -> bool:

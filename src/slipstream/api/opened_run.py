@@ -30,7 +30,7 @@ from slipstream.case import Case, load_case, validate_case
 from slipstream.case.lattice_case import ARRAY
 from slipstream.engine.accepted import MODELS
 from slipstream.engine.array_types import Comm
-from slipstream.engine.collective import on_every_rank, on_first_rank, together
+from slipstream.engine.collective import check_agreement, on_every_rank, on_first_rank, together
 from slipstream.engine.device import Device
 from slipstream.engine.errors import (
     InputError,
@@ -38,6 +38,7 @@ from slipstream.engine.errors import (
     check_type,
     finite_number,
     path_of,
+    plain_value,
     whole_number,
 )
 from slipstream.engine.stop_signals import signals_held
@@ -94,13 +95,19 @@ def load(
     """
     source, comm = case, communicator_of(comm, "load")
     with together(comm):
-        case = (
-            source
-            if isinstance(source, Case)
-            else load_case(path_of("case", source), overrides_of(settings))
-        )
-        kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[case.solver])
-        return simulation_of(kind, case, comm, device)
+        changes = overrides_of(settings)
+        if not isinstance(source, Case):
+            made = load_case(path_of("case", source), changes)
+        elif getattr(getattr(source, "image", None), "path", None) == ARRAY:
+            raise InputError(
+                "load: the image of this case was an array, which no file has; give it:"
+                " slipstream.PorousFlow(array)"
+            )
+        else:
+            tables = source.as_given(source.model_dump(exclude_unset=True))
+            made = validate_case(tables, changes) if changes else source
+        kind: type[InteractiveSimulation] = getattr(slipstream, _CLASSES[made.solver])
+        return simulation_of(kind, made, comm, device)
 
 
 def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
@@ -111,7 +118,7 @@ def overrides_of(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
         return [
             f"{key}={'' if value is None else toml_value(value)}" for key, value in settings.items()
         ]
-    several = [settings] if isinstance(settings, str) else settings
+    several = [settings] if isinstance(settings, str) else plain_value(settings)
     if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in several):
         raise InputError(
             f"settings are {settings!r}; accepted: a dict of keys and values, or texts such as"
@@ -233,6 +240,10 @@ class OpenedRun(KnownAttributes):
         model: str | Model | Callable[..., Model] | None = None,
     ) -> None:
         self.path, self._model = path_of("folder", folder), model
+        if model is not None:
+            from slipstream.equations import models
+
+            models.name_of(model)  # refuses what is no model
         self._folder = RunFolder(self.path)
         self._series: tuple[Any, Series] | None = None
         self._folder.check_is_a_run()
@@ -273,6 +284,11 @@ class OpenedRun(KnownAttributes):
                     f"{self.path}: its model is {shown(model)}, Python code that is not imported"
                     " from there; give model= to open"
                 )
+        elif self._model is not None:
+            raise InputError(
+                f"{self.path}: its solver, {shown(tables.get('solver'))}, has no model; leave out"
+                " model="
+            )
         # The case was written in full, and may have been validated by another version.
         return validate_case(tables, overrides, source=str(self.path / CASE_NAME))
 
@@ -297,6 +313,7 @@ class OpenedRun(KnownAttributes):
             return case
 
         with together(comm):
+            check_agreement(comm, {"settings": list(changes)})
             return on_every_rank(comm, read)
 
     @property
@@ -559,6 +576,7 @@ class OpenedRun(KnownAttributes):
             check_type("progress", progress, bool)
         shared = communicator_of(comm, "at")
         with together(shared):
+            check_agreement(shared, {"time": time, "step": step})
             plan = on_first_rank(shared, lambda: self.recomputation(time, step=step))
         tables = functools.partial(tomllib.loads, plan.origin.case)
         case = self._case_of_all(shared, tables, plan.overrides(), ", which no file has")

@@ -20,10 +20,13 @@ from slipstream.engine.errors import (
     InputError,
     KnownAttributes,
     is_finite,
+    path_of,
     plain_value,
+    table_of,
     whole_number,
 )
 from slipstream.engine.stop_signals import signals_held
+from slipstream.engine.text import shown
 from slipstream.runs.time_loop import EverySteps, Occasions, occasions_of
 
 if TYPE_CHECKING:
@@ -76,6 +79,12 @@ class Callback(KnownAttributes):
     def __repr__(self) -> str:
         name = getattr(self._function, "__name__", type(self._function).__name__)
         return f"<callback {name}{', cancelled' if self.is_cancelled else ''}>"
+
+    def __reduce__(self) -> Any:
+        raise InputError(
+            "pickle: what a simulation calls cannot be copied; accepted: its values, such as the"
+            " mean of an average"
+        )
 
     @property
     def is_cancelled(self) -> bool:
@@ -302,10 +311,11 @@ class Averaging(Callback):
         InputError
             If there are no samples yet, or the file is none that may be replaced.
         """
-        simulation, path = self._simulation(), Path(file)
+        simulation = self._simulation()
         if simulation is None:
             raise InputError("write: the simulation is gone")
         with together(simulation.comm):
+            path = path_of("file", file)
             if not self.samples:
                 raise InputError("write: there are no samples yet; accepted: after some time")
             validated(AveragesOutput, {"of": "x", "interval": 1.0, "file": path.name}, "write")
@@ -372,9 +382,9 @@ class OutputMethods:
         from slipstream.runs.output_contents import ChosenFields
 
         simulation = cast("InteractiveSimulation", self)
-        solver, path, quantities = simulation._ready(), Path(file), _quantities(of)
-        when = every, steps, times
+        solver, when = simulation._ready(), (every, steps, times)
         with together(simulation.comm):
+            path, quantities = path_of("file", file), _quantities(of)
             keys = {"of": _texts(quantities), "file": path.name, **_plain_options(options)}
             settings = _settings(simulation, FieldsOutput, "output", keys, when)
             make = functools.partial(ChosenFields, solver, settings, "output", quantities)
@@ -432,8 +442,9 @@ class OutputMethods:
         from slipstream.runs.chosen_outputs import ChosenAverages
 
         simulation = cast("InteractiveSimulation", self)
-        solver, quantities, when = simulation._ready(), _quantities(of), (every, steps, times)
+        solver, when = simulation._ready(), (every, steps, times)
         with together(simulation.comm):
+            quantities = _quantities(of)
             occasions = _occasions(simulation, when)
             keys = {"of": _texts(quantities), **_plain_options(options)}
             batch: Any = keys.get("batch")
@@ -496,8 +507,9 @@ class OutputMethods:
         from slipstream.runs.output_contents import ChosenMovie
 
         simulation = cast("InteractiveSimulation", self)
-        solver, path, when = simulation._ready(), Path(file), (every, steps, times)
+        solver, when = simulation._ready(), (every, steps, times)
         with together(simulation.comm):
+            path = path_of("file", file)
             occasions = _occasions(simulation, when)
             # Cases have an interval where occasions say when.
             keys = {"of": _text(of), "interval": 1.0, "file": path.name, **_plain_options(options)}
@@ -527,10 +539,10 @@ def _text(quantity: Any) -> str:
 def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the values of keys in a case."""
     special: dict[str, Callable[[Any], Any]] = {
-        "plane": _place,
-        "line": _place,
+        "plane": functools.partial(_place, "plane"),
+        "line": functools.partial(_place, "line"),
         "points": _points,
-        "box": _box,
+        "box": functools.partial(_box, "box"),
     }
     return {name: special.get(name, plain_value)(one) for name, one in options.items()}
 
@@ -542,16 +554,18 @@ def _points(points: Any) -> Any:
         return points
 
 
-def _box(box: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if box is None else {name: plain_value(ends) for name, ends in box.items()}
+def _box(key: str, box: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if box is None:
+        return None
+    return {name: plain_value(ends) for name, ends in table_of(key, box).items()}
 
 
-def _place(named: Place | None) -> dict[str, Any] | None:
+def _place(key: str, named: Place | None) -> dict[str, Any] | None:
     """Return the table of a plane or a line."""
     if named is None or isinstance(named, Mapping):
-        return _box(named)
+        return _box(key, named)
     if not isinstance(named, tuple | list) or len(named) != 2:
-        raise InputError(f"{named!r} is no plane and no line; accepted: an axis and a position")
+        raise InputError(f"{key} is {shown(named)}; accepted: an axis and a position")
     return {"axis": named[0], "position": plain_value(named[1])}
 
 

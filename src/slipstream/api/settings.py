@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from slipstream.case import Case, SpectralCase
 from slipstream.case.table import key_at, sentence
 from slipstream.engine.accepted import FORCING_KEYS
-from slipstream.engine.errors import InputError, KnownAttributes, nearest, plain_value, table_of
+from slipstream.engine.errors import (
+    InputError,
+    KnownAttributes,
+    UnknownName,
+    nearest,
+    plain_value,
+    table_of,
+)
 from slipstream.engine.text import one_line, shown
 
 if TYPE_CHECKING:
@@ -48,7 +55,7 @@ class NamedViews(Mapping[str, View], KnownAttributes):
         if name not in self:
             there_are = ", ".join(map(one_line, self._names())) or "none"
             guess = nearest(name, self._names()) if self._guesses and isinstance(name, str) else ""
-            raise InputError(
+            raise UnknownName(
                 f"{self._where()}: there {self._absent} {shown(name)}{guess};"
                 f" there are: {there_are}"
             )

@@ -21,7 +21,7 @@ from typing import (
 
 import numpy as np
 
-from slipstream.api.field_views import FieldView
+from slipstream.api.field_views import FieldView, item_of
 from slipstream.api.interactive_simulation import (
     NO_END,
     InteractiveSimulation,
@@ -48,7 +48,15 @@ from slipstream.engine.accepted import FORCINGS, STATISTICS
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import on_every_rank
 from slipstream.engine.device import Device
-from slipstream.engine.errors import InputError, KnownAttributes, nearest, plain_value, table_of
+from slipstream.engine.errors import (
+    InputError,
+    KnownAttributes,
+    UnknownName,
+    check_given_once,
+    nearest,
+    plain_value,
+    table_of,
+)
 from slipstream.engine.fields import Field
 from slipstream.engine.text import shown
 
@@ -203,7 +211,10 @@ class Flow(InteractiveSimulation):
         options = {name: parameters.pop(name) for name in _KEYS if name in parameters}
         tables: dict[str, Any] = tables_of(SpectralCase, _KEYS, options)
         table, self._given = _initial_table(initial)
-        tables["time"] |= {"end": NO_END, **table_of("time", time)}
+        further = table_of("time", time)
+        for name in further.keys() & options.keys():
+            check_given_once(name, options[name], f"time[{name!r}]", further[name])
+        tables["time"] |= {"end": NO_END, **further}
         tables |= {
             "solver": "spectral",
             "equation": {"model": models.name_of(model), **_numbers(parameters)},
@@ -254,6 +265,11 @@ class Flow(InteractiveSimulation):
 
     def _together_with(self, key: str, value: Any) -> dict[str, Any]:
         time = cast(SpectralCase, self.case).time
+        if value is None and key in ("time.step", "time.cfl"):  # cases take it for the default
+            raise InputError(
+                f"{key} is None; accepted: a number. Setting time_step fixes the step, setting cfl"
+                " makes it adaptive"
+            )
         # Steps of one size become adaptive, as where only the largest is given at first.
         implied = key == "time.max_step" and time.cfl is None
         return {**({"time.cfl": COURANT_NUMBER} if implied else {}), key: value}
@@ -341,7 +357,7 @@ class Flow(InteractiveSimulation):
         if name not in names:
             listed = listed_names(self._spectral.problem.model)
             text = f"fields: there is no {shown(name)}{nearest(name, list(names))}"
-            raise InputError(f"{text}; there are: {listed}; of others, evaluate an expression")
+            raise UnknownName(f"{text}; there are: {listed}; of others, evaluate an expression")
         evaluation = self._evaluation(name)
         return FieldView(self, name, evaluation.shape, names[name], evaluation=evaluation)
 
@@ -582,26 +598,31 @@ class Flow(InteractiveSimulation):
         return modes if name in self._vectors() else modes[0]
 
     @collective
-    def _set_modes(self, name: str, modes: Any) -> None:
+    def _set_modes(self, name: str, index: Any, modes: Any) -> None:
         self._ready()
         expected = self._read_modes(name)
         module = self.array_module
+        key = f"modes[{name!r}]"
 
         def checked() -> Any:
             try:
-                array = modes if isinstance(modes, module.ndarray) else np.asarray(modes)
+                is_array = isinstance(modes, np.ndarray | module.ndarray)
+                array = modes if is_array else np.asarray(modes)
             except ValueError:  # of lists of different lengths
-                raise InputError(
-                    f"modes[{name!r}]: {shown(modes)} is no array; accepted: numbers"
-                ) from None
+                raise InputError(f"{key}: {shown(modes)} is no array; accepted: numbers") from None
+            if np.dtype(array.dtype).kind not in "biufc":
+                raise InputError(f"{key}: the values are of type {array.dtype}; accepted: numbers")
+            if index is not Ellipsis:
+                changed = expected.copy()
+                try:
+                    changed[index] = module.asarray(array) if array.ndim else array
+                except (IndexError, TypeError, ValueError) as error:
+                    raise InputError(f"{key}: {error}") from None
+                return changed
             if array.ndim and array.shape != expected.shape:
                 raise InputError(
-                    f"modes[{name!r}]: the values have shape {array.shape}; accepted:"
+                    f"{key}: the values have shape {array.shape}; accepted:"
                     f" {expected.shape}, or one number"
-                )
-            if np.dtype(array.dtype).kind not in "biufc":
-                raise InputError(
-                    f"modes[{name!r}]: the values are of type {array.dtype}; accepted: numbers"
                 )
             if array.ndim:
                 return array.astype(expected.dtype)
@@ -611,7 +632,6 @@ class Flow(InteractiveSimulation):
 
         values = on_every_rank(self.comm, checked)
         values = values if name in self._vectors() else values[None]
-        key = f"modes[{name!r}]"
         self._spectral.warn(self._spectral.set_modes(self._parts()[name], values, key))
         self._tell()
 
@@ -881,18 +901,14 @@ class ModesView(KnownAttributes):
         if isinstance(modes, np.ndarray):
             modes = modes.view()
             modes.flags.writeable = False
-        return modes if index is Ellipsis else modes[index]
+        return item_of(modes, index, f"modes[{self.name!r}]")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         modes = np.array(self._flow.device.to_host(self[...]))
         return modes if dtype is None else modes.astype(dtype)
 
     def __setitem__(self, index: Any, values: Any) -> None:
-        if index is not Ellipsis:
-            changed = self._flow._read_modes(self.name).copy()
-            changed[index] = values
-            values = changed
-        self._flow._set_modes(self.name, values)
+        self._flow._set_modes(self.name, index, values)
 
     def __repr__(self) -> str:
         return f"<modes of {self.name!r}>"

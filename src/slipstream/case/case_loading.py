@@ -45,6 +45,8 @@ _LONGEST_MESSAGE = 800
 _MOST_LETTERS = 1 << 20
 # Bits of a whole number of a case, at most: a float holds no larger one.
 _MOST_BITS = 1023
+# The names of the kinds of values that a key may have, which are no parts of the key.
+_KIND_OF_UNION = re.compile(r"(float|int|str|bool)$|(function-|tuple\[|list\[)")
 # The name of one of several tables, such as forcing[2].
 _NUMBERED = re.compile(r"(.+)\[([0-9]{1,6})\]")
 
@@ -61,11 +63,15 @@ def explain(
     problem = problems[0]
     key = _key(problem, data) or "case"
     text = _describe(model, problem, terms)
+    if any(f"tuple[{', '.join(['float'] * 3)}]" in str(one["loc"]) for one in problems[1:]):
+        text = text.replace("must be a number,", "must be a number, or three,")
     names_keys = isinstance(problem.get("ctx", {}).get("error"), Refusal)
     message = text if names_keys else f"{_spell_key(key, terms)}: {text}"
     if len(problems) > 1:
-        others = ", ".join(_spell_key(_key(one, data), terms) for one in problems[1:4])
-        message += f" (also wrong: {others}{', ...' if len(problems) > 4 else ''})"
+        keys = dict.fromkeys(_key(one, data) for one in problems[1:])
+        more = [_spell_key(one, terms) for one in keys if one.partition("[")[0] != key]
+        if more:
+            message += f" (also wrong: {', '.join(more[:3])}{', ...' if len(more) > 3 else ''})"
     return key, " ".join(message.split())
 
 
@@ -75,6 +81,8 @@ def _key(problem: Any, data: Any) -> str:
         is_number = isinstance(part, int)
         # A table that stands for a list of one has no number in the input.
         if is_number and isinstance(data, dict):
+            continue
+        if not is_number and _KIND_OF_UNION.match(part):
             continue
         # Tables of a list are counted as people do.
         key += f"[{part + 1}]" if is_number else f".{shortened(str(part))}"

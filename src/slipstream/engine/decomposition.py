@@ -11,7 +11,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, whole_number, whole_numbers
+from slipstream.engine.text import shown
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,19 @@ class Box:
     stop: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.start) != len(self.stop):
+        try:
+            is_pair = len(self.start) == len(self.stop)
+            # Planning for thousands of ranks makes many boxes: `map` is several times as fast as
+            # `zip`.
+            is_behind = any(map(operator.gt, self.start, self.stop))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"box from {shown(self.start)} to {shown(self.stop)}; accepted: two tuples of whole"
+                " numbers"
+            ) from None
+        if not is_pair:
             raise ValueError(f"box corners {self.start} and {self.stop} differ in length")
-        # Planning for thousands of ranks makes many boxes: `map` is several times as fast as `zip`.
-        if any(map(operator.gt, self.start, self.stop)):
+        if is_behind:
             raise ValueError(f"box starts at {self.start}, behind its stop {self.stop}")
 
     @property
@@ -334,7 +344,15 @@ def grid_boxes(
     units: Sequence[int] | None = None,
 ) -> GridBoxes:
     """Divide a global array over a process grid; for parameters see `GridBoxes`."""
-    return GridBoxes(shape, grid, ranks, units)
+    sizes, parts = whole_numbers("shape", shape, 0), whole_numbers("grid", grid, 1)
+    each = (1,) * len(sizes) if units is None else whole_numbers("units", units, 1)
+    if not len(sizes) == len(parts) == len(each):
+        raise InputError(
+            f"grid {parts} with units {each} is for other axes; accepted: those of shape {sizes}"
+        )
+    if ranks is not None:
+        ranks = whole_number("ranks", ranks, math.prod(parts))
+    return GridBoxes(sizes, parts, ranks, each)
 
 
 def slabs(shape: Sequence[int], axis: int, parts: int, ranks: int | None = None) -> GridBoxes:

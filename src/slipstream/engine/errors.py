@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,10 @@ class InputError(SlipstreamError):
         return " ".join(part.strip() for part in super().__str__().split("\n"))
 
 
+class UnknownName(InputError, KeyError):
+    """A name that a mapping does not have; its `get` returns the default then."""
+
+
 class RunError(SlipstreamError):
     """A simulation that had started could not be completed."""
 
@@ -80,6 +84,14 @@ def whole_number(name: str, value: Any, low: int, high: int | None = None) -> in
         accepted += f", at most {_LARGEST}" if number > _LARGEST else ""
         raise InputError(f"{name} is {shown(value)}; accepted: {accepted}")
     return number
+
+
+def whole_numbers(name: str, values: Any, low: int) -> tuple[int, ...]:
+    """Return a whole number of at least `low` for each axis, or raise `InputError`."""
+    several = plain_value(values)
+    if not isinstance(several, Sequence) or isinstance(several, str | bytes):
+        raise InputError(f"{name} is {shown(values)}; accepted: a whole number for each axis")
+    return tuple(whole_number(name, one, low) for one in several)
 
 
 def is_finite(value: Any) -> bool:
@@ -166,6 +178,12 @@ def check_type(argument: str, value: Any, kind: type) -> None:
     """Refuse a value that is not of a type by an `InputError`."""
     if not isinstance(value, kind):
         raise InputError(f"{argument} is of type {type(value).__name__}; accepted: {kind.__name__}")
+
+
+def check_given_once(argument: str, value: Any, key: str, other: Any) -> None:
+    """Refuse an argument and a key of a table for the same setting, unless they agree."""
+    if value is not None and plain_value(value) != plain_value(other):
+        raise InputError(f"{argument} is {shown(value)}, {key} is {shown(other)}; use one of them")
 
 
 def check_folder_of(option: str, path: Path | None) -> None:

@@ -14,7 +14,7 @@ from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import sum_over_ranks
 from slipstream.engine.decomposition import Box
 from slipstream.engine.device import host_values
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, finite_number
 from slipstream.engine.text import shown
 
 # What kmax_eta below 1 means, in all messages.
@@ -292,6 +292,7 @@ def nearest_point(
     line: np.ndarray, ends: tuple[float, float], position: float, axis: str, key: str
 ) -> int:
     """Return the index of the point of an axis nearest to a coordinate, or refuse one outside."""
+    position = finite_number(f"{key}: position", position)
     low, high = ends
     if len(line) > 1 and not low <= position <= high:
         raise InputError(
@@ -435,7 +436,7 @@ def interpolated(parts: Array, places: np.ndarray, layout: Layout, box: Box) -> 
     The parts may be on the device: only the points around the places are copied from there.
     """
     result = np.zeros((len(places), len(parts)), np.result_type(parts.dtype, np.float64))
-    if not box.size:
+    if not box.size or not len(places):
         return result
     indices, weights = [], []
     along_x = places[:, :1]

@@ -167,6 +167,15 @@ class OwnCommunicator(MPI.Intracomm):
     # The number of topics of notices in addition to 0.
     _topics = 0
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> OwnCommunicator:
+        return self  # copies of a result are on the same ranks
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise InputError(
+            f"pickle: this is on {self.size} ranks; accepted: what is on one rank, or the arrays"
+            " and numbers in it"
+        )
+
     def new_topic(self) -> int:
         """Return the number of something that can fail alone. Collective."""
         self._topics += 1

@@ -249,7 +249,7 @@ def as_number(value: Any) -> sympy.Expr:
         raise InputError(f"{value!r}: expected a number, a parameter or a quantity") from None
     is_too_large = isinstance(value, int) and value.bit_length() > 1023
     if is_too_large or number.has(sympy.zoo, sympy.oo, -sympy.oo, sympy.nan):
-        raise InputError(f"{value!r}: expected a finite number")
+        raise InputError(f"expression: {value!r} is not accepted; accepted: finite numbers")
     # Numbers keep their decimal digits, for exact algebra; i differs from the i of i k.
     exact = {one: sympy.Rational(str(one)) for one in number.atoms(sympy.Float)}
     return sympy.expand(number.xreplace(exact).xreplace({sympy.I: IMAGINARY}))

@@ -16,7 +16,7 @@ import numpy as np
 from slipstream.engine.array_types import Array, Comm
 from slipstream.engine.collective import check_agreement, collectively, on_every_rank, on_first_rank
 from slipstream.engine.decomposition import Box, checked_boxes, shape_covered
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, path_of, table_of
 from slipstream.engine.fields import Field
 from slipstream.files.durable_files import PARTIAL, errors_name, flush_file, named
 from slipstream.files.foreign_files import foreign_arrays, own_dataset
@@ -161,7 +161,8 @@ def write_arrays(
 
     def check() -> tuple[Path, tuple[Box, ...], dict[str, np.ndarray]]:
         all_boxes = checked_boxes(boxes, None, ranks, "boxes")
-        parts = {_name(name): _part(name, one, all_boxes[rank]) for name, one in arrays.items()}
+        given, _ = table_of("arrays", arrays), table_of("attributes", attributes)
+        parts = {_name(name): _part(name, one, all_boxes[rank]) for name, one in given.items()}
         if not parts:
             raise InputError("arrays is empty; accepted: one or more arrays by name")
         return _path(path), all_boxes, parts
@@ -219,7 +220,7 @@ def read_array(path: str | Path, name: str, boxes: Boxes, comm: Comm = None) -> 
     rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
 
     def read() -> np.ndarray:
-        all_boxes, where = checked_boxes(boxes, None, ranks, "boxes"), Path(path)
+        all_boxes, where = checked_boxes(boxes, None, ranks, "boxes"), path_of("path", path)
         shape = shape_covered(all_boxes)
         with _open_array(where, name) as stored:
             leading = stored.shape[: max(0, len(stored.shape) - len(shape))]
@@ -257,10 +258,7 @@ def _open_array(path: Path, name: str) -> Iterator[Any]:
 
 
 def _path(path: str | Path) -> Path:
-    try:
-        where = Path(path)
-    except TypeError:
-        where = Path()
+    where = path_of("path", path)
     if where.suffix not in (*_HDF5, ".zarr"):
         raise InputError(f"path {path!r}; accepted: one that ends with .zarr, .h5 or .hdf5")
     if not where.parent.is_dir():

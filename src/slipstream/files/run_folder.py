@@ -24,7 +24,7 @@ from slipstream.case.toml_text import toml_value
 from slipstream.engine.accepted import STATISTICS
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import on_every_rank
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, path_of
 from slipstream.engine.text import one_line, shortened
 from slipstream.files.checkpoint import (
     CHECKPOINTS_NAME,
@@ -147,7 +147,7 @@ def read_run_record(folder: str | Path) -> RunRecord:
 
     The run may be under way, and the file somebody else's: an `InputError` tells if it is none.
     """
-    path = Path(folder) / RUN_RECORD_NAME
+    path = path_of("folder", folder) / RUN_RECORD_NAME
     where = named(path)
     try:
         content = content_of(path, _MOST_BYTES)

@@ -35,6 +35,7 @@ from slipstream.engine.fields import (
     PointValues,
 )
 from slipstream.engine.schedule import Timeline
+from slipstream.engine.text import shown
 from slipstream.files.checkpoint import Checkpoint
 from slipstream.files.run_folder import open_earlier_run
 from slipstream.lattice.acceleration import vectors_that_fit
@@ -747,8 +748,8 @@ class LatticeSimulation(Simulation):
 
     def point_values(self, of: Any, where: str) -> PointValues:
         """Return a function that makes the values of one of `FIELDS`. Collective at first."""
-        if of not in FIELDS:
-            raise InputError(f"{where}: there is no {of!r}; accepted: {', '.join(FIELDS)}")
+        if not isinstance(of, str) or of not in FIELDS:
+            raise InputError(f"{where}: there is no {shown(of)}; accepted: {', '.join(FIELDS)}")
         names = [f"velocity_{axis}" for axis in "xyz"] if of == "velocity" else [of]
         suffixes = ("_x", "_y", "_z") if of == "velocity" else ("",)
         long_name, unit = describe_field(of, self.case.flow.viscosity is not None)

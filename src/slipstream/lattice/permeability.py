@@ -38,7 +38,13 @@ from slipstream.engine.collective import (
 from slipstream.engine.decomposition import Box
 from slipstream.engine.device import Device
 from slipstream.engine.error_terms import ARGUMENTS, in_terms_of
-from slipstream.engine.errors import InputError, check_positive, plain_value, whole_number
+from slipstream.engine.errors import (
+    InputError,
+    check_given_once,
+    check_positive,
+    plain_value,
+    whole_number,
+)
 from slipstream.engine.processes import Interruption
 from slipstream.engine.text import shown
 from slipstream.files.voxel_images import check_options
@@ -144,6 +150,7 @@ def case_of_arguments(
     The image is None if `tables` have it, whose keys take precedence. `arguments` are some of
     `KEYS`, ``max_steps`` and ``storage``; `source` is the callee, for messages about `tables`.
     """
+    given = {key: name for name, key in _ALL_KEYS.items() if name in arguments}
     arguments = {**DEFAULTS, **arguments}
     values = {name: _plain(arguments[name]) for name in _ALL_KEYS}
     for name in ("shape", "crop"):
@@ -167,7 +174,13 @@ def case_of_arguments(
         if values[name] is not None or not is_default:
             keys[table][entry] = values[name]
     if arguments["storage"] is not None:
-        keys["numerics"] |= _storage_keys(arguments["storage"])
+        stored = _storage_keys(arguments["storage"])
+        if "numerics.precision" in given and "precision" in stored:
+            check_given_once(
+                "precision", arguments["precision"], "storage.precision", stored["precision"]
+            )
+        keys["numerics"] |= stored
+        given |= {f"numerics.{name}": "storage" for name in stored}
     in_memory = None
     if isinstance(image, str | os.PathLike):
         keys["image"]["path"] = os.fspath(image)
@@ -178,6 +191,10 @@ def case_of_arguments(
             with in_terms_of(ARGUMENTS):
                 check_options("an array", foreign, ())
     for table, more in (tables or {}).items():
+        for entry in more if isinstance(more, Mapping) else ():
+            if f"{table}.{entry}" in given:
+                name, value = given[f"{table}.{entry}"], keys[table].get(entry)
+                check_given_once(name, value, f"{table}[{entry!r}]", more[entry])
         keys[table] = {**keys[table], **more} if isinstance(more, Mapping) else more
     try:
         return validate_case({"solver": "lattice", **keys}, source=source), in_memory  # type: ignore[return-value]
@@ -250,7 +267,8 @@ def _refuse(
     """Raise an error in terms of the arguments, unless a key of further tables is at fault."""
     key, message = explain(LatticeCase, error, terms=ARGUMENTS)
     table, _, entry = key.partition("[")[0].partition(".")
-    if entry not in tables.get(table, {}):
+    given = tables.get(table)
+    if not (isinstance(given, Mapping) and entry in given):
         if entry in _PER_AXIS:  # whose numbers the case has in another order
             message = f"{entry}: {shown(arguments[entry])}; accepted: {_PER_AXIS[entry]}"
         raise InputError(message) from error

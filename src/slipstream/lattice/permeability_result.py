@@ -12,9 +12,16 @@ import numpy as np
 
 from slipstream.engine.array_types import Comm
 from slipstream.engine.collective import check_agreement, sum_over_ranks, together
-from slipstream.engine.errors import InputError, check_positive, name_among, whole_number
+from slipstream.engine.errors import (
+    InputError,
+    UnknownName,
+    check_positive,
+    name_among,
+    path_of,
+    whole_number,
+)
 from slipstream.engine.fields import Field
-from slipstream.engine.text import html_table
+from slipstream.engine.text import html_table, shown
 from slipstream.lattice.convergence import DARCY, Means
 from slipstream.lattice.fluid import Units
 from slipstream.lattice.lattice_report import UNKNOWN, distance_text
@@ -45,10 +52,12 @@ class FlowFields(Mapping[str, Field]):
 
     def __getitem__(self, name: str) -> Field:
         self._check_kept()
-        return self._fields.part(name_among("field", name, FIELDS))
+        if name not in self:
+            raise UnknownName(f"field {shown(name)} is unknown; accepted: {', '.join(FIELDS)}")
+        return self._fields.part(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in FIELDS
+        return isinstance(name, str) and name in FIELDS
 
     def __iter__(self) -> Iterator[str]:
         return iter(FIELDS)
@@ -80,7 +89,7 @@ class FlowFields(Mapping[str, Field]):
         """
         with together(self._comm):
             self._check_kept()
-            target = Path(path) if isinstance(path, str | Path) else Path()
+            target = path_of("path", path)
             if target.suffix != ".vti" or not target.parent.is_dir():
                 raise InputError(
                     f"path is {str(path)!r}; accepted: a name that ends with .vti, in a folder that"
@@ -98,8 +107,8 @@ class FlowFields(Mapping[str, Field]):
         """
         with together(self._comm):
             self._check_kept()
-            self._fields.write_arrays(path)
-            return Path(path)
+            self._fields.write_arrays(target := path_of("path", path))
+            return target
 
     def _check_kept(self) -> None:
         if not self._snapshot.is_kept:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.engine.errors import InputError
+from slipstream.engine.errors import InputError, finite_number
 
 # Correlation times up to which lags are summed.
 _WINDOW = 4.0
@@ -161,7 +161,14 @@ def time_average(
     InputError
         If no samples are left.
     """
-    times, values = np.asarray(times, float), np.asarray(values)
+    try:
+        times, values = np.asarray(times, float), np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(f"{what}: times or values are no arrays of real numbers") from None
+    since = None if since is None else finite_number("since", since)
+    until = None if until is None else finite_number("until", until)
+    if times.ndim != 1:
+        raise InputError(f"{what}: times have shape {times.shape}; accepted: one axis")
     if values.dtype.kind not in "fiub" or values.shape[:1] != times.shape:
         raise InputError(
             f"{what}: {values.dtype} of shape {values.shape}; accepted: real numbers, as many as"

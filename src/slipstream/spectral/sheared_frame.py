@@ -80,7 +80,7 @@ def gauss_constants(problem: SpectralProblem) -> dict[str, Any]:
         degree = 2 * _USUAL - 1
         if not filters_in(rate):
             degree = sympy.Poly(rate, *WAVENUMBERS).degree(WAVENUMBERS[1])
-        count = max(count, int(degree) // 2 + 1)
+        count = max(count, int(max(degree, 0)) // 2 + 1)  # of a rate 0 it is -oo
     count = min(count, _MOST)
     places, weights = np.polynomial.legendre.leggauss(count)
     lists = {"GAUSS_PLACES": (places + 1) / 2, "GAUSS_WEIGHTS": weights / 2}

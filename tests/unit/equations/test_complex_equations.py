@@ -140,7 +140,7 @@ MISTAKES = {
     ),
     "complex mean": (lambda: Model({A: A}, means={"m": A}), "mean m: A is a complex scalar"),
     "mean of time": (lambda: lower(Model({s: -s}, means={"m": s + t})), "mean m: term t: expected"),
-    "infinity": (lambda: s * float("inf"), "inf: expected a finite number"),
+    "infinity": (lambda: s * float("inf"), "inf is not accepted; accepted: finite numbers"),
     "function": (lambda: sin(A), r"sin\(A\): A is a complex scalar; expected a real quantity"),
     "complex vector": (lambda: Model({u: 1j * u}), "a complex vector; expected a real vector"),
     "type": (lambda: Model({A: A * grad(A)}), "is a complex vector; expected a complex scalar"),

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 from slipstream.engine.array_types import Array
 from slipstream.engine.decomposition import Box, split
 from slipstream.engine.device import Device, Stream
-from slipstream.engine.errors import InputError, is_finite
+from slipstream.engine.errors import InputError, is_finite, whole_numbers
 from slipstream.engine.exchange import ExchangePlan, Transport, pack_targets, part_of
 from slipstream.engine.schedule import StepGraph
 
@@ -137,6 +137,7 @@ def truncate(
     InputError
         If the truncation is unknown, or exceeds the wavenumbers of the shape.
     """
+    shape = whole_numbers("shape", shape, 1)
     halves = [real and axis == len(shape) - 1 for axis in range(len(shape))]
     if truncation is None:
         return tuple(

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from slipstream.engine.array_types import Array
 from slipstream.engine.device import Device, Event, Stream, address_of
 from slipstream.engine.device.memory import MemoryMeter
-from slipstream.engine.errors import InputError, KnownAttributes, RunError
+from slipstream.engine.errors import InputError, KnownAttributes, RunError, finite_number
 from slipstream.engine.fft.device_exchange import padded_row
 from slipstream.engine.fft.fft_arguments import Arguments
 from slipstream.engine.processes import renew_in_child, result_of
@@ -306,6 +306,9 @@ class PendingTransform(KnownAttributes):
         self._started, self._result, self._event = started, result, event
         self._process = os.getpid()
 
+    def __reduce__(self) -> Any:
+        raise InputError("pickle: this transform has begun; accepted: what its wait() returns")
+
     def done(self) -> bool:
         """Return whether the transform has finished or failed, without waiting."""
         if self._event is not None:
@@ -326,6 +329,8 @@ class PendingTransform(KnownAttributes):
         RunError
             If the transform is not ready in time, in which case it continues; or if it has failed.
         """
+        if timeout is not None:
+            timeout = min(finite_number("timeout", timeout), threading.TIMEOUT_MAX)
         if self._event is not None:
             self._event.synchronize()
         if self._started is None:
