@@ -130,7 +130,7 @@ def test_swinging_within_the_tolerance_is_near_enough():
 
 
 def test_what_stands_still_has_converged_unless_at_nothing():
-    assert followed([2.0] * 4) == [(math.inf, False)] * 3 + [(0.0, True)]
+    assert followed([2.0] * 4) == [(math.inf, False)] * 2 + [(0.0, False), (0.0, True)]
     assert followed([1.0, 1.1, 1.1, 1.1])[-1] == (0.0, True)
     assert not any(converged for _, converged in followed([0.0] * 10))
 
