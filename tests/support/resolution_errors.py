@@ -30,6 +30,7 @@ from slipstream.engine.decomposition import whole
 from slipstream.engine.device import HostDevice
 from slipstream.lattice import permeability
 from slipstream.lattice.percolation import keep_percolating
+from slipstream.lattice.permeability_result import Permeability
 from slipstream.lattice.samples import SPHERE_LATTICES, draw_spheres, random_pack
 
 # Permeabilities of lattices of spheres in squares of their cell's edge, by solid fraction: from
@@ -56,7 +57,7 @@ class Medium:
         return found.resolution_error, abs(found.k / self.permeability() - 1)
 
 
-def flow(image: np.ndarray, axis: str = "z", tolerance: float = 1e-3):
+def flow(image: np.ndarray, axis: str = "z", tolerance: float = 1e-3) -> Permeability:
     """Return the flow through an image by one thread."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
