@@ -10,7 +10,6 @@ pytestmark = pytest.mark.several_ranks
 
 @pytest.mark.filterwarnings("ignore:.* of the pore voxels are in pores")
 @pytest.mark.filterwarnings("ignore:pore faces solid")
-@pytest.mark.filterwarnings("ignore:the permeability along . is .* away")
 @pytest.mark.parametrize(
     ("storage", "options"),
     [

@@ -465,8 +465,8 @@ class Convergence(Table):
     )
     coarse_start: bool = Key(
         False,
-        "whether Stokes flow begins from that through voxels twice and four times as large, which"
-        " also shows how well the pores are resolved; a restart begins from its state",
+        "whether Stokes flow begins from that through voxels twice and four times as large; a"
+        " restart begins from its state",
     )
 
 

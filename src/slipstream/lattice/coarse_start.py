@@ -1,8 +1,7 @@
 """A coarse start: a flow begins from the steady one through an image of larger voxels.
 
 Another simulation computes the coarse flow, and may begin from a still coarser one. With voxels f
-times as large densities differ f times less under the same force. How far its permeability
-is off shows how well the pores are resolved.
+times as large densities differ f times less under the same force.
 """
 
 from __future__ import annotations
@@ -36,17 +35,16 @@ _LEAST_EDGE = 6
 _TOLERANCE = 1e-2
 
 
-def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str]:
+def begin_coarsely(simulation: LatticeSimulation, axis: int) -> str:
     """Begin the flow along an axis from that through larger voxels. Collective.
 
-    Returns that one's permeability in squares of the voxels of the image. If there is no such flow,
-    this one begins at rest: then the permeability is NaN, and the text says why.
+    If there is no such flow, this one begins at rest, and the text that is returned says why.
     """
     shape = simulation.subdomain.shape
     if simulation.coarsening * _FACTOR > _MOST:
-        return math.nan, ""
+        return ""
     if min(shape) < _FACTOR * _LEAST_EDGE:
-        return math.nan, f"an axis has fewer than {_FACTOR * _LEAST_EDGE} voxels"
+        return f"an axis has fewer than {_FACTOR * _LEAST_EDGE} voxels"
     pores = coarse_pores(simulation, _FACTOR)
     coarse = type(simulation)(
         _coarse_case(simulation, axis),
@@ -60,19 +58,18 @@ def begin_coarsely(simulation: LatticeSimulation, axis: int) -> tuple[float, str
     try:
         coarse.prepare()
         if coarse.steadiness.is_blocked:
-            return math.nan, "no path leads through its pores"
+            return "no path leads through its pores"
         while not coarse.finished:
             coarse.end_axis(coarse.take_pair())
     except SlipstreamError as failure:
         # Mostly throats that larger voxels close. What else users could do is no help here.
-        return math.nan, str(failure).partition(";")[0]
-    permeability = coarse.steadiness.means().permeability
+        return str(failure).partition(";")[0]
     densities = np.zeros(coarse.subdomain.shape, np.float32)
     *_, density = coarse.flow.fields()
     densities[coarse.subdomain.box.slices()] = density - 1
     densities = sum_over_ranks(simulation.comm, densities)
     simulation.steadiness.begin_from(_interpolated(simulation.flow, densities, pores))
-    return permeability * _FACTOR**2 * simulation.domain.sample_fraction, ""
+    return ""
 
 
 def _coarse_case(simulation: LatticeSimulation, axis: int) -> LatticeCase:

@@ -27,6 +27,10 @@ DARCY = 9.869233e-13
 MACH_LIMIT = 0.3
 # The name in timers of the seconds that extrapolations take.
 _EXTRAPOLATION = "extrapolation"
+# How many times the distance by the present pace a quantity is taken to be away from its limit: of
+# 47 tight media (porosities of 0.13 to 0.4), by five tolerances, 94 to 100 % were within; with 1,
+# 29 to 40 %.
+_SLOWER = 2.0
 # Looks at a flow that only alternates, after which a warning says so.
 _PATIENCE = 10
 # Extrapolations by which those before are judged, at least: half of all, since what converges
@@ -136,13 +140,20 @@ def at_rest(sums: FlowSums) -> FlowSums:
 
 
 class Convergence:
-    """Follows a quantity until it is within a relative `tolerance` of its limit."""
+    """Follows a quantity until it is within a relative `tolerance` of its limit.
+
+    What slows down is farther from its limit than the estimate says, which knows a single pace: so
+    it is doubled, and the larger of the last two is given, as one could be small by chance.
+    """
 
     def __init__(self, tolerance: float) -> None:
         self.tolerance = tolerance
         self.values: list[float] = []
-        # How many estimates in a row were within the tolerance, without and with alternations.
-        self._still = self._calm = 0
+        # Whether the last two estimates are within the tolerance.
+        self.converged = False
+        self._last = math.inf
+        # How many estimates in a row were, without alternations.
+        self._still = 0
 
     def add(self, value: float, alternation: float = 0.0) -> float:
         """Add a value; return the estimated relative distance to the limit, infinite if unknown.
@@ -151,26 +162,21 @@ class Convergence:
         away from the mean of two successive steps.
         """
         self.values.append(value)
-        lag = len(self.values) // 3
-        residual = 0.0 if lag else math.inf
+        lag, distance = len(self.values) // 3, 0.0
+        if not lag:
+            return math.inf
         while lag:
-            residual = max(residual, self._distance(lag))
+            distance = max(distance, _SLOWER * self._distance(lag))
             lag //= 2
-        # One small estimate could be chance where the quantity oscillates.
-        self._still = self._still + 1 if residual <= self.tolerance else 0
-        residual = max(residual, alternation)
-        self._calm = self._calm + 1 if residual <= self.tolerance else 0
-        return residual
+        self._still = self._still + 1 if distance <= self.tolerance else 0
+        before, self._last = self._last, max(distance, alternation)
+        self.converged = bool(max(before, self._last) <= self.tolerance)
+        return max(before, self._last) if math.isfinite(before) else self._last
 
     @property
     def only_alternates(self) -> bool:
         """Whether nothing but the alternation has been beyond the tolerance for a while."""
-        return self.tolerance > 0 and self._still >= _PATIENCE and not self._calm
-
-    @property
-    def converged(self) -> bool:
-        """Whether the last two estimates are within the tolerance."""
-        return self._calm >= 2
+        return 0 < self.tolerance < self._last and self._still >= _PATIENCE
 
     def looks_left(self) -> float:
         """Return about how many more values it takes until it has converged; infinity if unknown.
@@ -188,8 +194,9 @@ class Convergence:
             return math.inf
         factor = change / before
         distance = change * factor / (1 - factor) / scale
+        looks = math.log(_SLOWER * distance / self.tolerance) / -math.log(factor)
         # Two estimates in a row have to be within the tolerance.
-        return max(2.0, lag * math.log(distance / self.tolerance) / -math.log(factor) + 1)
+        return max(2.0, lag * looks + 1)
 
     def _distance(self, lag: int) -> float:
         """Return Aitken's estimate from the last value and those one and two lags before it."""

@@ -37,11 +37,11 @@ from slipstream.lattice.velocity_set import AXES, D3Q19, VelocitySet
 
 # Of voxels in which pores can be removed: an array that the source may keep is copied.
 _WRITABLE: Sequence[Literal["C", "W", "O"]] = ("C", "W", "O")
-# Faces match if they differ at most this many times as much as neighbouring planes do.
+# Faces match if they differ at most this many times as much as any other neighbouring planes do: of
+# 1000 lattices of spheres 8 to 35 voxels wide, the two largest differences were 1.43 apart at most.
 _AS_MUCH = 1.5
-# Pairs of neighbouring planes that are compared along each axis.
-_PAIRS = 16
-# The width of pores is measured in this many planes of an image, or a few more.
+# Pores are measured, and neighbouring voxels compared, in this many planes of an image, or a few
+# more.
 _PLANES = 128
 
 
@@ -72,8 +72,8 @@ class Subdomain:
         Which pores of the whole image are connected.
     unmatched : tuple of int
         For each axis that is periodic, how many pore voxels at its two faces have solid across; 0
-        if neighbouring planes of the image differ about as much, or the source knows that the faces
-        match.
+        if any other neighbouring planes of the image differ about as much, or the source knows that
+        the faces match.
     narrow : float
         Fraction of the pore voxels that are in pores of one or two voxels from wall to wall.
     width : float
@@ -261,7 +261,11 @@ def _shell(
 def _unmatched(
     voxels: np.ndarray, slab: Box, shape: tuple[int, ...], joined: Sequence[bool], comm: Comm
 ) -> tuple[int, int, int]:
-    """Return the number of pore voxels with solid across the joined faces, by axis. Collective."""
+    """Return the number of pore voxels with solid across the joined faces, by axis. Collective.
+
+    In a periodic image the faces are planes like any others, and which ones they are is chance: it
+    is 0 unless they differ more than all other neighbouring planes do.
+    """
     above = _plane_of_slabs(voxels, shape, 0, comm)
     # Above the last plane comes the first one.
     ends = int(slab.stop[0] == shape[0])
@@ -270,37 +274,32 @@ def _unmatched(
         int(np.count_nonzero(voxels[:, :1] != voxels[:, -1:])),
         int(np.count_nonzero(voxels[:, :, :1] != voxels[:, :, -1:])),
     ]
-    inside = _steps(voxels, above, slab, shape)
-    totals = sum_over_ranks(comm, np.concatenate([np.where(joined, faces, 0), inside]))
-    steps = [max(1, len(_first_of_pairs(size))) for size in shape]
-    usual = [total / count for total, count in zip(totals[3:], steps, strict=True)]
-    z, y, x = (
-        int(count) if count > _AS_MUCH * expected else 0
-        for count, expected in zip(totals[:3], usual, strict=True)
-    )
-    return z, y, x
+    steps = sum_over_ranks(comm, np.concatenate([faces, *_steps(voxels, above, slab, shape)]))
+    unmatched, start = [0, 0, 0], 3
+    for axis, size in enumerate(shape):
+        *inside, seam = steps[start : start + size].tolist()
+        start += size
+        if joined[axis] and seam > _AS_MUCH * max(inside, default=0):
+            unmatched[axis] = int(steps[axis])
+    return unmatched[0], unmatched[1], unmatched[2]
 
 
-def _first_of_pairs(size: int) -> list[int]:
-    """Return the first plane of each pair of neighbouring planes that is compared."""
-    return sorted({(size - 1) * i // _PAIRS for i in range(_PAIRS)}) if size > 1 else []
+def _steps(
+    voxels: np.ndarray, above: np.ndarray, slab: Box, shape: tuple[int, ...]
+) -> list[np.ndarray]:
+    """Return, for each plane of each axis, at how many voxels of a rank the next one differs.
 
-
-def _steps(voxels: np.ndarray, above: np.ndarray, slab: Box, shape: tuple[int, ...]) -> list[int]:
-    """Return at how many voxels of a rank the pairs of neighbouring planes of each axis differ."""
-    z = 0
-    for first in _first_of_pairs(shape[0]):
-        here = first - slab.start[0]
-        if 0 <= here < len(voxels):
-            following = voxels[here + 1] if here + 1 < len(voxels) else above[0]
-            z += int(np.count_nonzero(voxels[here] != following))
-    y, x = (
-        sum(
-            int(np.count_nonzero(view[:, :, first] != view[:, :, first + 1]))
-            for first in _first_of_pairs(view.shape[2])
-        )
-        for view in (voxels.swapaxes(1, 2), voxels)
-    )
+    After the last plane comes the first. Of large images, y and x are judged by some planes of z.
+    """
+    z, y, x = (np.zeros(size, np.int64) for size in shape)
+    stride = -(-shape[0] // _PLANES)
+    for number, plane in enumerate(voxels, slab.start[0]):
+        here = number - slab.start[0]
+        following = voxels[here + 1] if here + 1 < len(voxels) else above[0]
+        z[number] = np.count_nonzero(plane != following)
+        if number % stride == 0:
+            y += np.count_nonzero(plane != np.roll(plane, -1, 0), axis=1)
+            x += np.count_nonzero(plane != np.roll(plane, -1, 1), axis=0)
     return [z, y, x]
 
 

@@ -26,8 +26,9 @@ from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.velocity_set import AXES, D3Q19, ENCODINGS, PROPAGATIONS, Storage
 
 UNKNOWN = "unknown"
-# The distance from the permeability of larger voxels from which a warning says so.
-_FAR_FROM_COARSE = 0.25
+# The estimated error by the size of voxels from which a warning says so: most are smaller than half
+# of the estimate.
+_UNRESOLVED = 0.5
 # Seconds; the speed of shorter runs says little, and measuring the bound would take longer.
 _WORTH_MEASURING = 5.0
 # Bytes of each of the two arrays of the measured copy: beyond all caches.
@@ -200,18 +201,18 @@ def picture_doubt(is_flat: bool, axis: str) -> str:
 def no_coarse_start_text(problem: str, axis: str) -> str:
     """Return that a flow along an axis begins at rest, and why."""
     return (
-        f"the flow along {axis} begins at rest, and its resolution error is not known: through"
-        f" voxels twice as large there is none ({problem})"
+        f"the flow along {axis} begins at rest: through voxels twice as large there is none"
+        f" ({problem})"
     )
 
 
 def resolution_doubt(error: float, axis: str) -> str:
-    """Return a warning if the permeability of larger voxels differs much; "" if it is near."""
-    if not error > _FAR_FROM_COARSE:
+    """Return a warning if voxels may put the permeability far off; "" if they do not."""
+    if not error > _UNRESOLVED:
         return ""
     return (
-        f"the permeability along {axis} is {error:.0%} away from its value for voxels twice as"
-        " large: its pores are not resolved, and its error may be as large; use a finer image"
+        f"the permeability along {axis} may be off by {error:.0%}, as its pores are few voxels"
+        " wide; use a finer image"
     )
 
 

@@ -88,6 +88,7 @@ from slipstream.lattice.permeability_result import (
 )
 from slipstream.lattice.pore_flow import PoreFlow
 from slipstream.lattice.pressure_blocks import begin_kernels
+from slipstream.lattice.resolution import resolution_error
 from slipstream.lattice.storage_tuning import (
     Share,
     check_room,
@@ -334,8 +335,6 @@ class LatticeSimulation(Simulation):
     def _initialise(self) -> None:
         """Set a fluid at rest, or the state of a checkpoint."""
         self._over: list[AxisRecord] = []
-        # Permeabilities of larger voxels, by axes.
-        self._coarse: dict[int, float] = {}
         self._follow(self._axes[0], began=0)
         folder = self.restart
         self._begin(is_new=folder is None)
@@ -362,7 +361,7 @@ class LatticeSimulation(Simulation):
         wants = self.case.convergence.coarse_start and not self.case.flow.inertia
         if wants and is_new and self._vectors and not self.steadiness.is_blocked:
             with self.timer.measured("coarse start"):
-                self._coarse[self._axis], problem = begin_coarsely(self, self._axis)
+                problem = begin_coarsely(self, self._axis)
             if problem and self.coarsening == 1:
                 self._warnings.append(no_coarse_start_text(problem, AXES[self._axis]))
 
@@ -450,7 +449,6 @@ class LatticeSimulation(Simulation):
             **super().kept(),
             "over": list(self._over),
             "axis": (self._axis, self._began),
-            "coarse": dict(self._coarse),
             "finished": self.finished,
             "steadiness": self.steadiness.kept(),
             "flow": self.flow.kept(),
@@ -461,7 +459,6 @@ class LatticeSimulation(Simulation):
         super().restore(kept)
         self._over = list(kept["over"])
         self._follow(*kept["axis"])
-        self._coarse = dict(kept["coarse"])
         self.flow.restore(kept["flow"])
         self.finished = kept["finished"]
         self.steadiness.restore(kept["steadiness"])
@@ -507,8 +504,8 @@ class LatticeSimulation(Simulation):
             tolerance = self.case.convergence.tolerance
             parts = half_precision_text(self.steadiness.residual, tolerance)
             raise on_all_ranks(InputError(spelled(parts, self.terms)))
-        if self.coarsening == 1 and self._axis in self._coarse:
-            doubt = resolution_doubt(self.resolution_error(self._axis), AXES[self._axis])
+        if ended == CONVERGED and self.coarsening == 1 and not narrow_doubt(self.subdomain):
+            doubt = resolution_doubt(self.resolution_error(), AXES[self._axis])
             self._warnings += [doubt] if doubt else []
         if len(self._over) + 1 < len(self._axes) and ended != INTERRUPTED:
             self._over.append(self._record())
@@ -640,7 +637,7 @@ class LatticeSimulation(Simulation):
             converged=ended in (CONVERGED, NO_PATH),
             ended=ended,
             residual=self.steadiness.residual,
-            resolution_error=self.resolution_error(axis),
+            resolution_error=self.resolution_error(),
             steps=means.steps,
             history=self.steadiness.history,
             fields=FlowFields(snapshot, self.comm, voxel_size, units),
@@ -649,13 +646,17 @@ class LatticeSimulation(Simulation):
             _comm=self.comm,
         )
 
-    def resolution_error(self, axis: int) -> float:
-        """Return the relative distance from the permeability of larger voxels; NaN if unknown.
+    def resolution_error(self) -> float:
+        """Return the estimated relative error that the voxels cause; NaN if unknown. Collective.
 
-        Along the present axis. Collective.
+        It is that of the permeability along the present axis.
         """
-        mine = self.steadiness.means().permeability
-        return abs(self._coarse.get(axis, math.nan) / mine - 1) if mine else math.nan
+        means, axis = self.steadiness.means(), self._axis
+        is_known = self.steadiness.residual < 1 and means.permeability > 0
+        if self.case.flow.inertia or not is_known:
+            return math.nan
+        velocity, share = float(means.sums.velocity[axis]), self.domain.sample_fraction
+        return resolution_error(self.flow, means.permeability, velocity, share, self.comm)
 
     @property
     def residual(self) -> float:
@@ -699,12 +700,12 @@ class LatticeSimulation(Simulation):
         drag, drive = (force[axis] for force in (means.sums.wall_force, means.sums.driving_force))
         si, along = self._in_si_units(means.sums), AXES[axis]
         names = {"darcy_velocity": ("Darcy velocity", "m/s"), "reynolds": ("Reynolds number", "")}
-        tortuosity = self.axis_flow("", keep_fields=False).tortuosity
-        error = self.resolution_error(axis)
+        flow = self.axis_flow("", keep_fields=False)
+        error = flow.resolution_error
         return {
             **flow_findings(records, tensor, voxel_size, self._is_steady()),
             **({} if math.isnan(error) else {"resolution error": Fact(error, along=along)}),
-            "tortuosity": Fact(tortuosity, along=along),
+            "tortuosity": Fact(flow.tortuosity, along=along),
             "drag on walls": Fact(drag, along=along, share=drag / drive),
             **{
                 name: Fact(si[key], unit, along=along)

@@ -462,7 +462,7 @@ _RESULTS: Mapping[str, _Row] = {
     "Mach number": ("{0:.2g}", "largest"),
     "resolution error": (
         "{0:.2g}",
-        "from the permeability of voxels twice as large, along {along}",
+        "relative, of the permeability along {along} by the size of voxels (estimated)",
     ),
     "tortuosity": ("{0:.4g}", "mean speed over mean velocity along {along}"),
     "drag on walls": ("{0:.5g}", "along {along}, {share:.2%} of what drives the flow"),

@@ -26,10 +26,12 @@ LIMITS = st.floats(1e-9, 1e9) | st.floats(-1e9, -1e-9)
 
 
 @given(LIMITS, st.sampled_from([-0.5, 0.5, 3.0]), st.floats(0.5, 0.98))
-def test_distance_of_geometric_sequences_is_estimated_exactly(limit, distance, factor):
-    values = list(itertools.islice(geometric(limit, distance, factor), 20))
-    for value, (estimate, _) in list(zip(values, followed(values), strict=True))[2:]:
-        assert estimate == pytest.approx(abs(value - limit) / abs(value), rel=1e-6, abs=1e-12)
+def test_distance_of_geometric_sequences_is_doubled_of_the_last_two(limit, distance, factor):
+    values = np.array(list(itertools.islice(geometric(limit, distance, factor), 20)))
+    away = np.abs(values - limit) / np.abs(values)
+    estimates = [estimate for estimate, _ in followed(values.tolist())]
+    expected = 2 * np.maximum(away[3:], away[2:-1])
+    np.testing.assert_allclose(estimates[3:], expected, rtol=1e-6, atol=1e-12)
 
 
 @given(LIMITS, st.floats(0.01, 0.5), st.booleans())
@@ -50,7 +52,7 @@ def test_converged_is_what_is_within_the_tolerance_and_soon_after_it_is(limit, f
         convergence.add(value)
     assert abs(value - limit) <= tolerance * abs(value) * (1 + 1e-6)
     # Fast ones are judged by their last change, up to one more factor; then twice, and by three.
-    needed = math.log(tolerance / 0.5) / math.log(factor)
+    needed = math.log(tolerance / 2 / 0.5) / math.log(factor)
     late = max(0.0, math.log(1 / factor - 1) / -math.log(factor)) if factor < 0.5 else 0
     assert number <= max(4, needed + late + 4)
 
@@ -123,7 +125,7 @@ def test_a_small_slow_swing_about_what_has_settled_is_seen(period, phase):
 
 
 def test_swinging_within_the_tolerance_is_near_enough():
-    values = 1 + 4e-4 * np.array([0, 1, 0.5, -0.9, 0.8, -1, 0.9, -0.7, 1, -1])
+    values = 1 + 2e-4 * np.array([0, 1, 0.5, -0.9, 0.8, -1, 0.9, -0.7, 1, -1])
     assert followed(values)[-1][1]
 
 
@@ -142,6 +144,7 @@ def test_what_is_no_number_never_converges(value):
 def test_once_within_the_tolerance_is_not_enough():
     # Like 1 + 1/2 + 1/4 ..., and then on at the old pace.
     steps = [1.0, 0.1, 1e-5, 1.0, 0.1, 1e-5, 1.0]
-    found = followed(10 + np.cumsum(steps))
-    assert [estimate <= 1e-3 for estimate, _ in found].count(True) == 2
-    assert not any(converged for _, converged in found)
+    values = 10 + np.cumsum(steps)
+    assert not any(converged for _, converged in followed(values))
+    # Of the last three values alone the estimate would be small.
+    assert 2 * abs(values[5] - values[4]) < 1e-3 * values[5]

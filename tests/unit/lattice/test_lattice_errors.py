@@ -271,10 +271,11 @@ def test_porosity_is_that_of_the_sample_without_layers_of_pore():
 
 def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
     mask = np.zeros((6, 8, 10), np.uint8)
-    mask[:, 2:5, 2:5] = 1
-    mask[-1, 2:6, 2:5] = 1
+    # A duct that widens: the last plane differs from the first more than neighbours do.
+    for plane, width in enumerate((3, 3, 4, 4, 5, 5)):
+        mask[plane, 2:5, 2 : 2 + width] = 1
     message = (
-        r"pore faces solid across the periodic faces \(z: 3 of 80 voxels\).*mirror along z makes"
+        r"pore faces solid across the periodic faces \(z: 6 of 80 voxels\).*mirror along z makes"
     )
     with pytest.warns(RuntimeWarning) as caught:
         permeability(mask, max_steps=2, device="cpu")
@@ -290,21 +291,33 @@ def test_faces_that_do_not_match_are_told_of_with_what_helps(folder):
     assert "faces" not in description(make(HostDevice(), "image.buffer=2", case=case))
 
 
+def told_to_mirror(image, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        permeability(image, max_steps=2, device="cpu", **options)
+    return any("pore faces solid" in str(one.message) for one in caught)
+
+
 @pytest.mark.slow
 def test_periodic_samples_are_not_told_to_be_mirrored_but_parts_of_them_are():
-    def told(pack, **options):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            permeability(pack, max_steps=2, device="cpu", **options)
-        return any("pore faces solid" in str(one.message) for one in caught)
-
     # Of some of them the joined faces differ more than most neighbouring planes do.
     packs = [
         make_sample("random-pack", (16,) * 3, radius=16 / 6, solid_fraction=solid, seed=seed)
         for seed, solid in enumerate(np.linspace(0.12, 0.35, 20))
     ]
-    assert not any(told(pack) for pack in packs)
-    assert told(packs[0], crop=[[0, 7], [0, 16], [0, 16]])
+    assert not any(told_to_mirror(pack) for pack in packs)
+    assert told_to_mirror(packs[0], crop=[[0, 7], [0, 16], [0, 16]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lattice", ["simple", "body-centred", "face-centred"])
+def test_a_periodic_image_is_not_told_to_be_mirrored_wherever_its_faces_are(lattice):
+    for size, solid in ((12, 0.1), (15, 0.3), (16, 0.45)):
+        spheres = np.asarray(
+            make_sample("spheres", (size,) * 3, lattice=lattice, solid_fraction=solid)
+        )
+        rolled = [np.roll(spheres, offset, 0) for offset in range(size)]
+        assert not any(told_to_mirror(image) for image in rolled)
 
 
 def test_an_image_that_does_not_fit_is_refused_by_the_function_as_by_the_command_line():
