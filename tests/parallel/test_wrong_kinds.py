@@ -120,6 +120,17 @@ def test_what_one_rank_gives_wrongly_is_refused_on_all(comm, device, tmp_path):
     ):
         assert refused(call), inspect.getsource(call)
     if sim.ranks > 1:
+        one = "velocity_x" if is_last else "velocity_y"
+        for call in (
+            lambda: sim.density(one),
+            lambda: sim.density("velocity_x", means=one),
+            lambda: sim.spectrum(one),
+            lambda: sim.spectrum("velocity_x", one),
+            lambda: sim.evaluate(one),
+            lambda: sim.statistics("structure" if is_last else "pdf"),
+        ):
+            with pytest.raises(InputError, match="ranks disagree"):
+                call()
         assert refused(lambda: velocity.plane("z", 3 if is_last else 0))
         assert refused(lambda: velocity.at(np.zeros((2 if is_last else 1, 3))))
     sim.step()

@@ -10,6 +10,7 @@ import numpy as np
 
 import slipstream as ss
 from drawn_arguments import STEPS, has_time
+from slipstream.engine.collective import WaitedTooLong
 from slipstream.engine.errors import SlipstreamError, plain_value
 
 PACKAGE = str(Path(ss.__file__).parent)
@@ -175,6 +176,8 @@ def shown(value):
 def defect_of(error, call):
     """Return what is wrong with an exception; nothing if it is one that users are to get."""
     text = str(error)
+    if isinstance(error, WaitedTooLong):
+        return f"ranks waited for each other: {text}"
     if isinstance(error, SlipstreamError):
         if not text or "\n" in text or not text.isprintable():
             return f"message in several lines, or none: {text!r}"

@@ -46,7 +46,7 @@ from slipstream.case.spectral_case import COURANT_NUMBER, FLOW_KEYS
 from slipstream.case.table import argument_keys
 from slipstream.engine.accepted import FORCINGS, STATISTICS
 from slipstream.engine.array_types import Array, Comm
-from slipstream.engine.collective import on_every_rank
+from slipstream.engine.collective import check_agreement, on_every_rank
 from slipstream.engine.device import Device
 from slipstream.engine.errors import (
     InputError,
@@ -406,6 +406,7 @@ class Flow(InteractiveSimulation):
         InputError
             If the expression has a name that the model lacks, or makes no sense.
         """
+        check_agreement(self.comm, {"expression": _text_of(expression)})
         evaluation = self._evaluation(expression)
         text = evaluation.quantity.text
         return FieldView(self, text, evaluation.shape, text, evaluation=evaluation)
@@ -417,6 +418,8 @@ class Flow(InteractiveSimulation):
         With `other`, it is the co-spectrum of both, which sums to the mean of their product;
         otherwise it sums to half the mean square. The same on all ranks. Collective.
         """
+        given = {"expression": _text_of(expression), "other": _text_of(other)}
+        check_agreement(self.comm, given)
         flow, first = self._ready_flow(), self._evaluation(expression)
         waves = flow.wavenumbers.unit * np.arange(flow.wavenumbers.shell_count)
         if other is None:
@@ -448,6 +451,7 @@ class Flow(InteractiveSimulation):
         """
         if not isinstance(kind, str) or kind not in STATISTICS:
             raise InputError(f"statistics: {shown(kind)}; accepted: {', '.join(STATISTICS)}")
+        check_agreement(self.comm, {"kind": kind})
         self._ready_flow()
         return {field.name: field for field in self._spectral.statistics(kind)}
 
@@ -492,11 +496,12 @@ class Flow(InteractiveSimulation):
 
         self._ready_flow()
         of, means = (list(one) if isinstance(one, list | tuple) else [one] for one in (of, means))
-        texts = [[str(getattr(one, "text", one)) for one in group] for group in (of, means)]
+        texts = [list(map(_text_of, group)) for group in (of, means)]
         keys = {"of": texts[0], "means": texts[1], "bins": plain_value(bins)}
         # By default it follows from the state.
         keys["range"] = [[0.0, 1.0]] * len(texts[0]) if range is None else plain_value(range)
         settings = validated(DensitiesOutput, keys, "density")
+        check_agreement(self.comm, {"density": (settings, range is None)})
         density = self._spectral.density(of, means, settings.bins_each, "density")
         return density.fields(None if range is None else settings.range)
 
@@ -704,6 +709,10 @@ class Turbulence(Flow):
     hypoviscosity = Setting[float](SpectralCase, "equation.hypoviscosity")
     hypoviscosity_power = Setting[int](SpectralCase, "equation.hypoviscosity_power")
     shear = Setting[float](SpectralCase, "equation.shear")
+
+
+def _text_of(expression: Any) -> str:
+    return str(getattr(expression, "text", expression))
 
 
 _AT_REST = {"flow": "formula", "fields": {}}
