@@ -115,6 +115,7 @@ ON = {
     "parallel_simulation": ("2", "2 tiled"),
     "changed_settings": ("2",),
     "counted_memory": ("2",),
+    "interrupts": ("2",),
     # On a single rank they have a CPU's kernels, too.
     "changed_settings::test_steps_after_a_change_have_the_bits_of_a_run_with_it": ("2 tiled",),
     "wrong_kinds": ("2",),
