@@ -122,6 +122,10 @@ class TransformRequest(StreamedRequest):
     def check(self) -> None:
         more = {"--in-place": self.in_place, "--timelines": self.timelines is not None}
         self.check_residency(more)
+        if self.dtype not in accepted.FFT_DTYPES:  # a plan takes others of NumPy, too
+            raise InputError(
+                f"--dtype is {self.dtype!r}; accepted: {', '.join(accepted.FFT_DTYPES)}"
+            )
 
     def settings(self) -> dict[str, Any]:
         """Return the options of the transform for a record."""

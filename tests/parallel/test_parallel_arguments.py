@@ -36,7 +36,7 @@ def divided(comm, **given):
 WRONG = [
     (flow, {"voxel_size": -1}, "voxel_size: must be greater than 0, not -1"),
     (flow, {"force": "much"}, "force: must be a number, not 'much'"),
-    (flow, {"image": CHANNEL[0]}, r"image: the array has shape \(6, 3\)"),
+    (flow, {"image": CHANNEL[0, 0]}, r"image: the array has shape \(3,\)"),
     (flow, {"image": CHANNEL * 0}, "no pore voxel"),
     (flow, {"crop": 3}, "crop: 3; accepted"),
     (flow, {"device": 0}, "device 0; accepted"),

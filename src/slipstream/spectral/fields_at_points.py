@@ -429,15 +429,15 @@ def sum_over_points(
         def run(stream: Any) -> None:
             for low in range(0, points.shape[1], count):
                 fields = (one[low : low + count].astype(np.float64) for one in points)
-                values = function(fields)
-                sums[plane + low] = values.reshape(len(values), size).sum(axis=1)
+                # Each plane alone: a GPU's sum along an axis depends on how many there are.
+                sums[plane + low] = [values.sum() for values in function(fields)]
 
         return run, []
 
     to_points(flow, spectral, add, signs)
     planes = np.zeros(flow.problem.geometry.shape[0])
     for plane, values in sums.items():
-        own, low = device.to_host(values), box.start[0] + plane
+        own, low = device.to_host(device.array_module.stack(values)), box.start[0] + plane
         planes[low : low + len(own)] = own
     return float(np.sum(sum_over_ranks(comm, planes)))
 

@@ -12,7 +12,7 @@ from slipstream.engine.device import host_compiler
 LOOP = """
 extern "C" void multiply(const Complex* RESTRICT phases, Complex* RESTRICT values, Index count) {
   for (Index i = 0; i < count; ++i)
-    values[i] = conjugate(shift_phase(phases, i, i, i, count, count)) * values[i];
+    values[i] = conjugate(shift_phase(phases, 0, i, i, i, count, count, count)) * values[i];
 }
 """
 
