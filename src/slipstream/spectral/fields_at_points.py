@@ -428,7 +428,7 @@ def sum_over_points(
 
         def run(stream: Any) -> None:
             for low in range(0, points.shape[1], count):
-                fields = (one[low : low + count].astype(np.float64) for one in points)
+                fields = (one[low : low + count].astype(np.float64, order="C") for one in points)
                 # Each plane alone: a GPU's sum along an axis depends on how many there are.
                 sums[plane + low] = [values.sum() for values in function(fields)]
 
