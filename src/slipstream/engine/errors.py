@@ -62,6 +62,9 @@ class InputError(SlipstreamError):
 class UnknownName(InputError, KeyError):
     """A name that a mapping does not have; its `get` returns the default then."""
 
+    # That of KeyError puts the message into quotes.
+    __str__ = Exception.__str__
+
 
 class RunError(SlipstreamError):
     """A simulation that had started could not be completed."""

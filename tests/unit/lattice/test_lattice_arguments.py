@@ -86,8 +86,8 @@ def made(**changes):
         (lambda: found(force=True), "force: must be a number, not True"),
         (lambda: found(image=np.ma.ones((3, 3, 3))), "image is a masked array; accepted: a plain"),
         (
-            lambda: found(image=np.ones((3, 3))),
-            "image: the array has shape (3, 3); accepted: three",
+            lambda: found(image=np.ones(3)),
+            "image: the array has shape (3,); accepted:",
         ),
         (lambda: found(image=3), "image is of type int; accepted: a path, or a NumPy array"),
         (lambda: found(buffer=True), "buffer: must be a whole number, not True"),

@@ -362,7 +362,7 @@ def test_unknown_names_and_places_are_refused(device):
     simulation = prepared(device, {"number": 2}, points=8)
     with pytest.raises(InputError, match="there are: tracers"):
         positions(simulation, "others")
-    with pytest.raises(InputError, match=r"shape \(2, 3\)"):
+    with pytest.raises(InputError, match=r"shape \(3, 3\); accepted: \(2, 3\)"):
         simulation.place_particles("tracers", np.zeros((3, 3)))
 
 
