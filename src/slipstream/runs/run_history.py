@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from slipstream.files.checkpoint import CHECKPOINTS_NAME, Damage, read_manifest
 from slipstream.files.run_folder import (
     RUN_RECORD_NAME,
     STEPS_NAME,
+    Change,
     RunFolder,
     Segment,
     is_around,
@@ -233,17 +235,15 @@ class RunHistory:
 
     def _last_exact(self, origin: Origin, end: int) -> tuple[int, str]:
         """Return how far a run from an origin has the bits of one that never stopped, and why."""
-        convergence = _tables(origin.case).get("convergence")
-        if not isinstance(convergence, dict):
-            return end, ""
-        if not (convergence.get("vectors") and convergence.get("tolerance")):
-            return end, ""
         reason = "a flow that is extrapolated continues with other bits (convergence.vectors)"
         begins = [one.from_step for one in self.segments]
-        if origin.step not in begins:
+        if _extrapolates(origin.case) and origin.step not in begins:
             return origin.step, reason
-        later = [one for one in begins if origin.step < one < end]
-        return (later[0], reason) if later else (end, "")
+        for before, segment in itertools.pairwise(self.segments):
+            is_lost = _extrapolates(before.case, *before.changes) or _extrapolates(segment.case)
+            if origin.step < segment.from_step < end and is_lost:
+                return segment.from_step, reason
+        return end, ""
 
     def _setting_changes(self, origin: Origin, end: int) -> tuple[int, str, SettingChanges]:
         changes: list[tuple[int, dict[str, Any]]] = []
@@ -331,6 +331,12 @@ def _parse(text: str, source: str) -> None:
         tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source} cannot be read: {one_line(str(error))}") from error
+
+
+def _extrapolates(case: str, *changes: Change) -> bool:
+    """Return whether a case, or one of its changes, extrapolates a flow: with what it remembers."""
+    keys = flatten_tables(case) | {change.key: change.after for change in changes if change.after}
+    return bool(keys.get("convergence.vectors") and keys.get("convergence.tolerance"))
 
 
 def _tables(text: str) -> dict[str, Any]:
