@@ -106,6 +106,8 @@ class Segment:
     error: str | None = None
     from_step: int = 0
     from_time: float = 0.0
+    # Whether it began by reading a state of the run; None in records of earlier versions.
+    reads_state: bool | None = None
     to_step: int = 0
     to_time: float = 0.0
     end_time: float | None = None

@@ -236,11 +236,13 @@ class RunHistory:
     def _last_exact(self, origin: Origin, end: int) -> tuple[int, str]:
         """Return how far a run from an origin has the bits of one that never stopped, and why."""
         reason = "a flow that is extrapolated continues with other bits (convergence.vectors)"
-        begins = [one.from_step for one in self.segments]
-        if _extrapolates(origin.case) and origin.step not in begins:
+        # Where a simulation went on in memory, its state does not have what it remembered.
+        read = [one.from_step for one in self.segments if one.reads_state]
+        if _extrapolates(origin.case) and origin.path is not None and origin.step not in read:
             return origin.step, reason
         for before, segment in itertools.pairwise(self.segments):
             is_lost = _extrapolates(before.case, *before.changes) or _extrapolates(segment.case)
+            is_lost = is_lost and segment.reads_state is not False
             if origin.step < segment.from_step < end and is_lost:
                 return segment.from_step, reason
         return end, ""

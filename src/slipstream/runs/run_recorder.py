@@ -292,6 +292,7 @@ class RunRecorder:
             began=_now(),
             from_step=simulation.step,
             from_time=simulation.time,
+            reads_state=simulation.resumed is not None,
             end_time=case.time.end,
             version=__version__,
             host=", ".join(hosts[:_MOST_HOSTS]) + (" ..." if len(hosts) > _MOST_HOSTS else ""),
