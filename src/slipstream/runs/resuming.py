@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -49,7 +48,7 @@ from slipstream.runs.run_case import (
     how_to_lengthen,
     run_case,
 )
-from slipstream.runs.run_history import RunHistory
+from slipstream.runs.run_history import RunHistory, tables_of
 from slipstream.runs.simulation_base import make_simulation
 from slipstream.runs.time_loop import is_reached
 
@@ -299,16 +298,10 @@ class _Reading:
 
     def _differences(self, before: str, after: str) -> dict[str, str]:
         """Return the differences between two cases, without changes by a program."""
-
-        def tables(text: str) -> dict[str, Any]:
-            with contextlib.suppress(ValueError, RecursionError):
-                return tomllib.loads(text)
-            return {}
-
         by_program = {change.key for segment in self._record.segments for change in segment.changes}
         return {
             key: text_of(key, *values)
-            for key, values in table_differences(tables(before), tables(after)).items()
+            for key, values in table_differences(tables_of(before), tables_of(after)).items()
             if key not in by_program
         }
 

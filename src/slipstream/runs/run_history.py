@@ -175,7 +175,7 @@ class RunHistory:
 
     @cached_property
     def _kind(self) -> type[Case]:
-        solver = _tables(self.segments[0].case).get("solver")
+        solver = tables_of(self.segments[0].case).get("solver")
         # An unknown solver is refused when its case is read.
         return SOLVERS[solver] if isinstance(solver, str) and solver in SOLVERS else Case
 
@@ -341,7 +341,8 @@ def _extrapolates(case: str, *changes: Change) -> bool:
     return bool(keys.get("convergence.vectors") and keys.get("convergence.tolerance"))
 
 
-def _tables(text: str) -> dict[str, Any]:
+def tables_of(text: str) -> dict[str, Any]:
+    """Return the tables of a recorded case; none if it is damaged."""
     with contextlib.suppress(ValueError, RecursionError):
         return tomllib.loads(text)
     return {}
@@ -349,7 +350,7 @@ def _tables(text: str) -> dict[str, Any]:
 
 def flatten_tables(text: str) -> dict[str, Any]:
     """Return the keys of a case and their values."""
-    return {key: values[1] for key, values in table_differences({}, _tables(text)).items()}
+    return {key: values[1] for key, values in table_differences({}, tables_of(text)).items()}
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

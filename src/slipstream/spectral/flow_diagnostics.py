@@ -305,7 +305,13 @@ class FlowDiagnostics:
     def _fields(self) -> list[FieldParts]:
         return self._simulation.parts
 
-    # -- earlier measurements----------------------------------------------------------------
+    @property
+    def _forced(self) -> list[FieldParts]:
+        """The field that each table of forcing drives."""
+        tables = self._simulation.case.forcing
+        return forced_fields(tables, self._fields, self._problem.model)
+
+    # -- earlier measurements ---------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin again, without earlier measurements."""
@@ -319,6 +325,8 @@ class FlowDiagnostics:
         bodies = self._simulation.bodies
         # The largest energy of each field that lives, by name.
         self._energies: dict[str, float] = {}
+        # By the number of a table, for each step.
+        self._names_of_forced = [field.name for field in self._forced]
         self._budget = EnergyBudget(
             self._fields,
             self._problem.model,
@@ -332,20 +340,18 @@ class FlowDiagnostics:
 
     def _stepped_fields(self) -> set[str]:
         """Return the fields with forces that change from step to step, "" for bodies."""
-        tables = self._simulation.case.forcing
-        fields = forced_fields(tables, self._fields, self._problem.model)
-        found = {f.name for f, one in zip(fields, tables, strict=True) if is_stepped(one)}
+        pairs = zip(self._names_of_forced, self._simulation.case.forcing, strict=True)
+        found = {name for name, settings in pairs if is_stepped(settings)}
         return found if self._simulation.bodies is None else {*found, ""}
 
     def add_work(self, works: Mapping[int, float], of_bodies: float | None) -> None:
         """Add the work of a step: of forces by the number of their table, and of bodies."""
         if not works and of_bodies is None:
             return
-        tables = self._simulation.case.forcing
-        fields = forced_fields(tables, self._fields, self._problem.model)
         by_field = {"": of_bodies or 0.0}
         for number, work in works.items():
-            by_field[fields[number].name] = by_field.get(fields[number].name, 0.0) + work
+            name = self._names_of_forced[number]
+            by_field[name] = by_field.get(name, 0.0) + work
         self._budget.add_work(by_field)
 
     def budget_state(self) -> np.ndarray | None:
@@ -455,9 +461,8 @@ class FlowDiagnostics:
     def _injected(self) -> tuple[float, str]:
         """Return the given power of forces on the first vector, and the key of one of them."""
         total, key, tables = 0.0, "", self._simulation.case.forcing
-        fields = forced_fields(tables, self._fields, self._problem.model)
         vector = next((field for field in self._fields if field.is_vector), None)
-        for number, (settings, field) in enumerate(zip(tables, fields, strict=True)):
+        for number, (settings, field) in enumerate(zip(tables, self._forced, strict=True)):
             if settings.power is not None and field == vector:
                 total, key = total + settings.power, key_of("forcing", tables, number)
         return total, key
@@ -525,7 +530,7 @@ class FlowDiagnostics:
             return None, {}
         simulation, uniform = self._simulation, self._problem.uniform
         tables = simulation.case.forcing
-        fields = forced_fields(tables, self._fields, self._problem.model)
+        fields = self._forced
         powers = dict.fromkeys(("", *(field.name for field in fields)), 0.0)
         steady = dict(powers)
         by_table: dict[int | None, float] = {}
