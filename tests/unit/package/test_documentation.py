@@ -45,11 +45,13 @@ SOLITONS = REPOSITORY / "examples/solitons.toml"
 # The warnings that shipped cases and pages print, by pattern, with why they are right: any other is
 # false, and mended at its cause.
 _UNRESOLVED = "its page says that the grid does not resolve this flow"
-INTENDED = {
+INTENDED_OF_CASES = {
     "decaying-2d": {r"^kmax_eta is 0\.97 at t = 0: ": _UNRESOLVED},
     "inertia-gravity": {r"^kmax_eta will fall to about 0\.4": _UNRESOLVED},
     "lans-alpha": {r"^kmax_eta will fall to about 0\.4": _UNRESOLVED},
     "leray-alpha": {r"^kmax_eta will fall to about 0\.[34]": _UNRESOLVED},
+}
+INTENDED_OF_PAGES = {
     "python": {r"^fields\['\w+'\]: .* 0\.\d+ % of its energy is lost": "the page says so"},
     "quantum-vortices": {r"^drift of (mass|hamiltonian) ": "16 points do not resolve the cores"},
     "pytorch": {r"^fields\['eddy_viscosity'\]: .* discards: 0\.": "a root has all wavenumbers"},
@@ -99,7 +101,8 @@ SMALLER = {
 def check_warnings(document, folder, printed):
     """Nothing that a page's code prints, or that reports of its runs list, cries wolf."""
     found = [*warnings_in(printed), *warnings_of_reports(folder)]
-    assert_intended(found, INTENDED_SMALL | INTENDED.get(document.stem, {}))
+    of_page = INTENDED_OF_CASES.get(document.stem, {}) | INTENDED_OF_PAGES.get(document.stem, {})
+    assert_intended(found, INTENDED_SMALL | of_page)
 
 
 def named(document):
@@ -369,7 +372,7 @@ def test_cases_warn_only_of_what_is_meant(path, folder, capsys):
         warnings.simplefilter("always")
         run(["run", str(path), "--check"])
     found = [*warnings_in("".join(capsys.readouterr())), *(str(one.message) for one in raised)]
-    assert_intended(found, INTENDED.get(path.stem, {}), all_appear=True)
+    assert_intended(found, INTENDED_OF_CASES.get(path.stem, {}), all_appear=True)
 
 
 def anchors(document):
