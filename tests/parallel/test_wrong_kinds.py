@@ -113,6 +113,8 @@ def test_what_one_rank_gives_wrongly_is_refused_on_all(comm, device, tmp_path):
         lambda: velocity.at("a" if is_last else [[0, 0, 0]]),
         lambda: modes.__setitem__(99 if is_last else 0, 0),
         lambda: modes.__setitem__(0, "a" if is_last else 0),
+        lambda: sim.fields.__setitem__("a" if is_last else "velocity", 0),
+        lambda: sim.modes.__setitem__(3 if is_last else "velocity", 0),
         lambda: sim.output("nothing" if is_last else "pressure", file=tmp_path / "a.zarr"),
         lambda: sim.output("pressure", file=3 if is_last else tmp_path / "a.zarr"),
         lambda: sim.average("pressure", every=1, batch=2, box=3 if is_last else None),

@@ -973,7 +973,9 @@ class Fields(NamedViews[FieldView]):
             return False
 
     def __setitem__(self, name: str, values: Any) -> None:
-        self[name][...] = values
+        # A name that one rank alone gives wrongly is refused on all.
+        with together(self._simulation.comm, "fields[...] = ..."):
+            self[name][...] = values
 
     def _repr_html_(self) -> str:
         return html_table("fields", ((name, view.long_name) for name, view in self.items()))

@@ -46,7 +46,7 @@ from slipstream.case.spectral_case import COURANT_NUMBER, FLOW_KEYS
 from slipstream.case.table import argument_keys
 from slipstream.engine.accepted import FORCINGS, STATISTICS
 from slipstream.engine.array_types import Array, Comm
-from slipstream.engine.collective import check_agreement, on_every_rank
+from slipstream.engine.collective import check_agreement, on_every_rank, together
 from slipstream.engine.device import Device
 from slipstream.engine.errors import (
     InputError,
@@ -883,7 +883,9 @@ class Modes(NamedViews["ModesView"]):
         return ModesView(self._flow, name)
 
     def __setitem__(self, name: str, modes: Any) -> None:
-        self[name][...] = modes
+        # A name that one rank alone gives wrongly is refused on all.
+        with together(self._flow.comm, "modes[...] = ..."):
+            self[name][...] = modes
 
 
 class ModesView(KnownAttributes):

@@ -299,7 +299,10 @@ class OwnCommunicator(MPI.Intracomm):
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
         self.meet()
-        return self._kept(MPI.Intracomm.Dup(self))
+        # Not by `Dup`, in which a rank would wait for ever for one that has failed in the meeting.
+        comm, request = MPI.Intracomm.Idup(self)
+        self._wait_for(request, None)
+        return self._kept(comm)
 
     @signals_held
     def part(self, number: int) -> MPI.Intracomm:

@@ -453,8 +453,8 @@ class _Rows:
         self._names = [name for name in series if name.endswith(simulation.lasting)]
         steps = series.get("step", np.zeros(0, int))
         self._places = {int(step): place for place, step in enumerate(steps)}
-        if origin.is_converted:
-            # The row may be of the state before it was converted.
+        if origin.path is not None:
+            # The row may be of the state before settings changed, or it was converted.
             self._places.pop(origin.step, None)
         precision = simulation.case.numerics.precision  # type: ignore[attr-defined]
         self._most = _ROUNDING.get(precision, _ROUNDING_OF_OTHERS)
