@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fft_cases import alike
+from slipstream.engine import own_communicator
 from slipstream.engine.collective import (
     greatest,
     largest,
@@ -139,3 +140,20 @@ def test_a_rank_that_fails_ends_the_meeting_of_all(meeting):
         if meeting.rank == 0:
             raise RunError("lost")
         greatest(meeting, 1.0)
+
+
+@pytest.mark.several_ranks
+def test_a_rank_that_fails_as_others_leave_a_meeting_leaves_none_inside_mpi(meeting, monkeypatch):
+    wait, is_last = own_communicator._wait, meeting.rank == meeting.size - 1
+
+    def wait_and_fail(*arguments):
+        monkeypatch.setattr(own_communicator, "_wait", wait)
+        wait(*arguments)
+        raise KeyboardInterrupt
+
+    if is_last:
+        monkeypatch.setattr(own_communicator, "_wait", wait_and_fail)
+    with pytest.raises(KeyboardInterrupt if is_last else RunError):
+        meeting.allreduce(1)
+    with pytest.raises(RunError, match="make"):
+        meeting.allreduce(1)

@@ -42,14 +42,17 @@ encoding = "compact"
 """
 
 
+# By what ranks learn of a failure, and what holds signals back.
+MAY_NOT_FAIL = ("collective", "own_communicator", "stop_signals")
+
+
 class Fault(Exception):
     """An error that nothing expects."""
 
 
 @functools.cache
 def may_fail_in(file):
-    # What ranks agree by, and what holds signals back, is not to fail.
-    return file.startswith(ROOT) and not any(one in file for one in ("collective", "stop_signals"))
+    return file.startswith(ROOT) and not any(one in file for one in MAY_NOT_FAIL)
 
 
 def may_fail(code):
@@ -96,8 +99,10 @@ def transform(comm, device, folder, **options):
 
 
 def case_of(text, *settings):
+    case = parse_case(text, settings)
+
     def work(comm, device, folder):
-        simulation = make_simulation(parse_case(text, settings), comm, device)
+        simulation = make_simulation(case, comm, device)
         run_case(simulation, folder, Console(file=open(os.devnull, "w")))  # noqa: SIM115
 
     return work
@@ -105,9 +110,10 @@ def case_of(text, *settings):
 
 def steps_of(text, *settings):
     """Steps alone: the same code writes the output of all."""
+    case = parse_case(text, settings)
 
     def work(comm, device, folder):
-        simulation = make_simulation(parse_case(text, settings), comm, device)
+        simulation = make_simulation(case, comm, device)
         with together(own(comm, "test")):
             simulation.prepare()
             for _ in range(2):

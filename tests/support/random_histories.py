@@ -63,6 +63,7 @@ class Watch:
 
     def __init__(self, solver, truth, last=None):
         self.solver, self._truth, self._last = solver, truth, last
+        self._has_begun = False
 
     def next_time(self, time):
         return np.inf
@@ -74,7 +75,12 @@ class Watch:
         return True
 
     def record(self, step_size):
+        known = self._truth.get(self.solver.step)
         note(self._truth, self.solver)
+        if not self._has_begun and known is not None:
+            # The state from which it resumes is the earlier segment's, before what changes there.
+            self._truth[self.solver.step] = known
+        self._has_begun = True
         if self._last is not None and self.solver.step >= self._last:
             raise StopsHereError("the user's function")
 
@@ -348,7 +354,10 @@ class History:
 
     def problems(self):
         """Return what the folder tells otherwise than it was."""
-        run, found = slipstream.open(self.folder), []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            run, found = slipstream.open(self.folder), []
+        found += [f"open: {one.message}" for one in told]
         others = self.comm is not None  # whether bits may be those of other ranks
         steps = sorted(self.truth)
         for step in sorted(self.random.choice(steps, min(4, len(steps)), replace=False).tolist()):

@@ -56,7 +56,10 @@ _CONTROL = -1
 
 
 def _wait(
-    done: Callable[[], bool], patience: float = 1.0, look: Callable[[], None] = lambda: None
+    done: Callable[[], bool],
+    patience: float = 1.0,
+    look: Callable[[], None] = lambda: None,
+    is_interruptible: bool = True,
 ) -> None:
     """Wait for at most ``SLIPSTREAM_TIMEOUT`` times the patience; `look` may raise."""
     began = time.perf_counter()
@@ -68,7 +71,8 @@ def _wait(
         if waited > timeout() * patience:
             raise WaitedTooLong("a rank", timeout())
         look()
-        signals_held.check()
+        if is_interruptible:
+            signals_held.check()
         time.sleep(max(_PAUSE, longer_pause(waited)))
 
 
@@ -208,6 +212,19 @@ class OwnCommunicator(MPI.Intracomm):
         """
         self._meet()
 
+    def meet_before_blocking(self) -> None:
+        """Meet before a call that waits inside MPI, where no notice reaches a rank. Collective."""
+        self.meet()
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Wait until all ranks are through a meeting that this one has left. Collective.
+
+        A rank may leave a meeting in which another one still waits, and fails there. That one does
+        not come here; and none that is here is interrupted.
+        """
+        self._wait_for(self.Ibarrier(), None, is_interruptible=False)
+
     def greatest(self, value: float) -> float:
         """Return the largest value of any rank, not-a-number if it is one anywhere. Collective."""
         return self._meet(value=value)[0]
@@ -275,6 +292,7 @@ class OwnCommunicator(MPI.Intracomm):
 
     def _gather_packets(self, packet: bytes, longest: int, failure: Any) -> list[Any]:
         if longest > _PADDED:
+            self.confirm()
             return MPI.Intracomm.allgather(self, packet)
         padded = np.zeros(longest, np.uint8)
         padded[: len(packet)] = np.frombuffer(packet, np.uint8)
@@ -282,12 +300,19 @@ class OwnCommunicator(MPI.Intracomm):
         self._wait_for(self.Iallgather(padded, packets), failure, padded, packets)
         return list(packets)
 
-    def _wait_for(self, request: MPI.Request, failure: Any, *arrays: np.ndarray) -> None:
+    def _wait_for(
+        self,
+        request: MPI.Request,
+        failure: Any,
+        *arrays: np.ndarray,
+        is_interruptible: bool = True,
+    ) -> None:
         """Wait for a request of all ranks, which MPI carries out in these arrays."""
         try:
             # A rank that has failed waits longer: the others have to give up first.
             look = functools.partial(self.look, meets=True)
-            _wait(request.Test, patience=1.0 if failure is None else 1.5, look=look)
+            patience = 1.0 if failure is None else 1.5
+            _wait(request.Test, patience, look, is_interruptible)
         except BaseException as error:
             abandoned.append((request, *arrays))
             if not self._given_up:
@@ -298,11 +323,8 @@ class OwnCommunicator(MPI.Intracomm):
     @signals_held
     def duplicate(self) -> MPI.Intracomm:
         """Return a plain duplicate for messages, freed together with this. Collective."""
-        self.meet()
-        # Not by `Dup`, in which a rank would wait for ever for one that has failed in the meeting.
-        comm, request = MPI.Intracomm.Idup(self)
-        self._wait_for(request, None)
-        return self._kept(comm)
+        self.meet_before_blocking()
+        return self._kept(MPI.Intracomm.Dup(self))
 
     @signals_held
     def part(self, number: int) -> MPI.Intracomm:
@@ -310,7 +332,7 @@ class OwnCommunicator(MPI.Intracomm):
 
         It is freed together with this.
         """
-        self.meet()
+        self.meet_before_blocking()
         return self._kept(MPI.Intracomm(MPI.Intracomm.Split(self, number)))
 
     def divided(self, number: int) -> OwnCommunicator:
@@ -355,7 +377,7 @@ def _after_meeting(name: str) -> Callable[..., Any]:
     @functools.wraps(call)
     def meet_and_call(self: OwnCommunicator, *arguments: Any, **options: Any) -> Any:
         with signals_held:  # the other ranks wait in MPI
-            self.meet()
+            self.meet_before_blocking()
             return call(self, *arguments, **options)
 
     return meet_and_call
@@ -453,6 +475,7 @@ class _Family:
             if other != owners[0]:
                 text = f"rank 0 makes a {owners[0]}, rank {rank} a {other}: ranks disagree"
                 raise on_all_ranks(InputError(text))
+        self.control.confirm()
         self.free_dropped(dropped)
         number, self.made = self.made, self.made + 1
         comm = OwnCommunicator(MPI.Intracomm.Dup(self.control))

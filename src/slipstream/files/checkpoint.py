@@ -153,6 +153,8 @@ class Manifest(_Strict):
     files: dict[str, tuple[Count, Count]]
     seals: dict[str, Seal] | None = None
     began: tuple[Count, float] | None = None
+    # Whether a program set fields after the last step, whose digest is not the state's then.
+    is_set: bool | None = None
     checksum: str = ""
 
     def text(self) -> str:
@@ -428,6 +430,7 @@ def write_checkpoint(
     keep: int | None = None,
     seals: dict[str, Seal] | None = None,
     began: tuple[int, float] | None = None,
+    is_set: bool = False,
 ) -> Path:
     """Write a state into a run's folder, and return its path once it is on the disk. Collective."""
     checkpoints = Path(folder) / CHECKPOINTS_NAME
@@ -447,6 +450,7 @@ def write_checkpoint(
             manifest = Manifest(
                 seals=seals,
                 began=began,
+                is_set=is_set or None,
                 library=__version__,
                 arrays=arrays_of(partial),
                 files={name: file for part in parts for name, file in part.items()},

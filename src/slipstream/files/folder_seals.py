@@ -269,6 +269,8 @@ def _fault_of_store(path: Path, seal: Seal | None) -> str:
     if seal is None:
         return "" if np.isfinite(times).all() else "its times are no numbers"
     wanted = seal.snapshots or ()
+    if not wanted:  # it begins again, and may have done so before a run was killed
+        return ""
     if len(times) < len(wanted):
         return f"it has {len(times)} snapshots, not {len(wanted)}"
     arrays = array_seals(path)

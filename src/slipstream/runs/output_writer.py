@@ -554,6 +554,7 @@ class OutputWriter:
             return
 
         self._steps.record()
+        is_set = simulation.step_log.is_set_after_steps(simulation.times_fields_set)
         series_seals = self._series_seals()
 
         def write(fields: Iterable[Field]) -> None:
@@ -570,6 +571,7 @@ class OutputWriter:
                 keep=case.output.keep_checkpoints,
                 seals=seals,
                 began=self._began,
+                is_set=is_set,
             )
             self._state, self._sealed = (path, time), seals
             on_first_rank(comm, self._output.discard_replaced)

@@ -201,6 +201,8 @@ def _plan(
     # The step after it is shortened to reach a time.
     end, reasons = step + (time is not None), []
     for origin in reversed([one for one in history.origins if one.step <= step]):
+        if origin.step == end:  # the state as it was written, before what changed there
+            origin = origin.as_written()
         _, reason, changes = history.way(origin, end)
         if not reason:
             return _from_origin(folder, history, origin, (step, end), changes, time)

@@ -13,7 +13,7 @@ import itertools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -138,8 +138,15 @@ class Origin:
     case: str
     # Where the case is written, for messages.
     source: str
-    # Whether the run continued from it with other numbers, such as those of more points.
+    # Whether the run continued from it with other numbers than its last step led to, such as those
+    # of more points, or those that a program set.
     is_converted: bool = False
+    # What it was before the run continued from it with another case.
+    written: Origin | None = field(default=None, repr=False)
+
+    def as_written(self) -> Origin:
+        """Return the origin with the case of the state, not that with which the run continued."""
+        return self.written or self
 
     def text(self) -> str:
         """Return it for people."""
@@ -195,12 +202,14 @@ class RunHistory:
         first, origins = self.segments[0], []
         where = self._folder.path / RUN_RECORD_NAME
         begins = {segment.from_step: segment for segment in self.segments}
-        if first.from_step == self.table.step[0] and not self.table.is_set[0] > 0:
+        begins_here = first.from_step == self.table.step[0] and not first.reads_state
+        if begins_here and not self.table.is_set[0] > 0:
             source = _case_of_segment(first, where)
             origins.append(Origin(first.from_step, first.from_time, None, first.case, source))
         for path, said in self._folder.manifests():
             place = self._folder.path / CHECKPOINTS_NAME / path.name
-            origin = Origin(said.step, said.time, place, said.case, f"{place}: its case")
+            source, is_set = f"{place}: its case", bool(said.is_set)
+            origin = Origin(said.step, said.time, place, said.case, source, is_set)
             _parse(said.case, origin.source)
             begun = begins.get(said.step)
             if begun is not None:
@@ -209,7 +218,9 @@ class RunHistory:
                     origin,
                     case=begun.case,
                     source=_case_of_segment(begun, where),
-                    is_converted=any(_converts(key, *values) for key, values in keys.items()),
+                    is_converted=is_set
+                    or any(_converts(key, *values) for key, values in keys.items()),
+                    written=origin,
                 )
             origins.append(origin)
         return sorted(origins, key=lambda origin: (origin.step, origin.path is not None))

@@ -200,7 +200,10 @@ class StepRecord:
         if self._series is not None:
             self._series.begin()
         step, sets = simulation.step, simulation.times_fields_set
-        has_gap = simulation.step_log.begin(step, sets, self._goes_on)
+        resumed = simulation.resumed
+        # What an earlier process set after the last step that it took, this record has to say.
+        earlier = 1 if resumed is not None and resumed.is_set else 0
+        has_gap = simulation.step_log.begin(step, sets - earlier, self._goes_on)
         self._is_begun = True
         self._written = step if self._goes_on else -1
         self._due.take(simulation.time, step)

@@ -104,6 +104,10 @@ class StepLog:
         self._last = step
         return has_gap
 
+    def is_set_after_steps(self, sets: int) -> bool:
+        """Return whether a program has set fields after the last step."""
+        return sets != self._sets
+
     def pause(self) -> None:
         """Note nothing until `begin`."""
         self.is_on = False

@@ -348,6 +348,18 @@ def test_placed_particles_and_another_integrator_are_not_repeated(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kept", [1, 9])
+def test_where_a_resume_changed_fields_the_state_is_as_it_was_before(tmp_path, kept):
+    run("spectral", tmp_path / "run", "time.max_steps=4", f"output.keep_checkpoints={kept}")
+    with slipstream.open(tmp_path / "run").at(step=4, **ONE) as sim:
+        fields, digest = list(sim.fields), sim.solver.digest()
+    settings = ["scalars=[{name='dye', diffusivity=0.1}]", "time.max_steps=8"]
+    resume_run(tmp_path / "run", settings, None, HostDevice(), QUIET)
+    with slipstream.open(tmp_path / "run").at(step=4, **ONE) as sim:
+        assert (list(sim.fields), sim.solver.digest()) == (fields, digest)
+
+
+@pytest.mark.slow
 def test_a_function_that_fails_leaves_a_state_from_which_both_continue(tmp_path):
     """The same simulation continues in its folder, and so does another process."""
     reference = flow_with_particles(**ONE)
