@@ -330,6 +330,18 @@ INLINE void prefetch_after(const Number* row) {
     __builtin_prefetch(next + end - 1, 0, 1);
 }
 
+// Rows whose distance is a multiple of half a page share two places of the nearest cache. There stores in quick
+// succession take away the lines that others wait for: with a break after every eighth vector, columns of 64
+// points at a distance of a page take half the time (AMD EPYC of the fifth generation).
+struct StorePace {
+  bool is_slow;
+  int stored = 0;
+  INLINE StorePace(Index bytes_between_rows) : is_slow(bytes_between_rows && bytes_between_rows % 2048 == 0) {}
+  INLINE void store_next(int vectors) {
+    if (is_slow && (stored += vectors) % 8 == 0) finish_computing();
+  }
+};
+
 // Where the rows of one side of a transform lie, in numbers of its type: in a table, where some are not
 // kept (`row_tables.hpp`), or at equal distances.
 struct RowPlaces {

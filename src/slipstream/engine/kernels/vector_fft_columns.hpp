@@ -68,12 +68,15 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     const Complex** read = (const Complex**)(tile + 2 * tile_size(*plan));
     Complex** written = (Complex**)(read + tile_size(*plan));
     alignas(64) static const Complex zeros[2 * lane_count] = {};
+    Index distance = sizeof(Real) * out.between_rows;
     if (!from_reals)
       in.addresses(pieces.is_whole ? modes_in : (const Complex*)first_beside, plane, column, modes, zeros, read);
     if (!to_reals) {
       out.addresses(pieces.is_whole ? modes_out : (Complex*)last_beside, plane, column, modes, (Complex*)nullptr,
                     written);
+      distance = modes > 1 && written[0] && written[1] ? (char*)written[1] - (char*)written[0] : 0;
     }
+    StorePace pace(distance);
     if (!pieces.is_whole) {
       if (from_reals) pieces.gather(rows_in, from, COSINES ? by.points : points, (Real*)first_beside);
       else pieces.gather(rows_in, modes_in, modes, (Complex*)first_beside);
@@ -89,6 +92,7 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
         [&](int k, Values v) {
           Complex* row = written[k];
           if (!row) return;
+          pace.store_next(2);
           prefetch_after(row);
           store_columns(row, scaled(v));
         },
@@ -103,6 +107,7 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     };
     const auto result = [&](Index row, Vector v) {
       Real* at = first_result + row * out.between_rows;
+      pace.store_next(1);
       prefetch_after(at);
       store(at, SCALED ? v * all_lanes(scale, v) : v);
     };
@@ -118,6 +123,7 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
         result(HALVES ? 2 * k : k, mode.re);
         if (HALVES) result(2 * k + 1, mode.im);
       } else if (written[k]) {
+        pace.store_next(2);
         prefetch_after(written[k]);
         store_columns_in_order(written[k], scaled(mode));
       }
