@@ -4,6 +4,7 @@
 `cuda_device` implement it.
 """
 
+from slipstream.engine.device.cosine_transforms import fourier_factors, period
 from slipstream.engine.device.cpu_device import HostDevice
 from slipstream.engine.device.device_choice import (
     choose_gpus,
@@ -28,7 +29,6 @@ from slipstream.engine.device.device_interface import (
     host_values,
 )
 from slipstream.engine.device.lane_programs import HostCall, LaneNode
-from slipstream.engine.device.vector_fft import fourier_factors, period
 
 __all__ = [
     "REAL_NAMES",

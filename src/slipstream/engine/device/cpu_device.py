@@ -411,8 +411,16 @@ class HostDevice(Device):
         # For tests, which run the GPU's path through its own kernels.
         return not self._tiled
 
-    def cosine_transform(self, source: Array, target: Array, axis: int, kind: str) -> Operation:
-        return vector_fft.plan(self, source, target, axis, True, kind)
+    def cosine_transform(
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        kind: str,
+        orthonormal: bool = False,
+        scale: float = 1.0,
+    ) -> Operation:
+        return vector_fft.plan(self, source, target, axis, True, scale, (kind, orthonormal))
 
     def tiled_transforms(self) -> bool:
         return self._tiled

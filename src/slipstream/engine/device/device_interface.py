@@ -320,10 +320,19 @@ class Device(ABC):
         """Return whether the device has cosine and sine transforms."""
         return False
 
-    def cosine_transform(self, source: Array, target: Array, axis: int, kind: str) -> Operation:
-        """Return the unnormalised cosine or sine transform along `axis` of real arrays.
+    def cosine_transform(
+        self,
+        source: Array,
+        target: Array,
+        axis: int,
+        kind: str,
+        orthonormal: bool = False,
+        scale: float = 1.0,
+    ) -> Operation:
+        """Return a cosine or sine transform along `axis` of real arrays, times a constant.
 
-        Of `kind` "dct1" to "dct4", or "dst1" to "dst4". The source is kept; the arrays may be
+        Of `kind` "dct1" to "dct4", or "dst1" to "dst4". It is unnormalised, or, with `orthonormal`,
+        orthogonal up to a factor common to all modes. The source is kept; the arrays may be
         strided views.
         """
         raise NotImplementedError

@@ -15,6 +15,7 @@ import numpy as np
 
 from slipstream.engine.array_types import Array
 from slipstream.engine.device import gpu_fft_launch
+from slipstream.engine.device.cosine_transforms import ShortTransform, shorten
 from slipstream.engine.device.device_interface import (
     REAL_NAMES,
     Device,
@@ -51,12 +52,12 @@ def plan(
     target: Array,
     axis: int,
     forward: bool,
-    kind: str = "fft",
     scale: float = 1.0,
+    cosines: tuple[str, bool] | None = None,
 ) -> Operation:
     """Return the transform ``source -> target`` along an axis, times a constant; see `Device.fft`.
 
-    A kind other than "fft" is forward, as in `Device.cosine_transform`.
+    With the kind of cosines or sines, and whether they are orthonormal, the direction is theirs.
     """
     axis %= source.ndim
     if 0 in source.shape or 0 in target.shape:
@@ -67,38 +68,50 @@ def plan(
     ]
     is_whole = all(stride % array.itemsize == 0 for array in pair for stride in array.strides)
     if not contiguous or not is_whole:
-        return _plan_through_copies(device, source, target, axis, forward, kind, scale)
+        return _plan_through_copies(device, source, target, axis, forward, scale, cosines)
     along = contiguous[-1]
     real = np.zeros(0, source.dtype).real.dtype
     n = (source if forward else target).shape[axis]
     is_real = source.dtype.kind != target.dtype.kind
     is_rows = axis == along
-    is_half = is_real and is_rows and n % 2 == 0
-    name = "fft_rows" if is_rows else "fft_columns"
+    is_half = is_real and n % 2 == 0
     size = n // 2 if is_half else n
-    is_plain = not (is_rows or is_real) and kind == "fft" and _find_radices(n) != ()
-    special = {"HALVES": is_half} if is_rows else {"PLAIN": is_plain, "SCALED": scale != 1.0}
-    kernel, length = _kernel(device, name, size, real.name, forward, kind, **special)
-    functions = _compile_for_any_length(device, period(kind, size), real.name, forward, is_plain)
-    turns = _roots(n, real.name) if is_half else None
+    of_cosines = (n, *cosines) if cosines else None
+    if of_cosines:
+        short = _shorten(*of_cosines)
+        is_half, size, forward = short.is_half, short.size, short.forward
+    is_plain = not (is_rows or is_real or cosines) and _find_radices(n) != ()
+    if is_rows:
+        name, special = "fft_rows", {"HALVES": is_half and not cosines}
+    else:
+        name = "fft_columns"
+        special = _constants_of_columns(is_plain, scale, cosines is not None, is_half)
+    kernel, length = _kernel(device, name, size, real.name, forward, of_cosines, **special)
+    functions = _compile_for_any_length(device, size, real.name, forward, is_plain)
+    turns = _roots(2 * size, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
     factor = _bits_of(scale)
     calls = []
     for first, second, axes in _parts(pair, {axis, along}):
         sizes = [size for size, _ in axes]
+        form = [factor, is_real, 0 if turns is None else address_of(turns), *sizes]
         if is_rows:
-            start = 0 if turns is None else address_of(turns)
-            form = [factor, is_real and not is_half, start, *sizes]
             after, called = [], functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
-            form = [factor, is_real, *sizes, source.shape[along]]
+            form.append(source.shape[along])
             after, called = _NO_TABLES, functions
         steps = [axis_steps[side] // units[side] for side in (0, 1) for _, axis_steps in axes]
         arguments = [*form, *steps, *after]
         kept = source, target, turns
         calls.append(_call(kernel, length, first, second, arguments, called, kept))
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
+
+
+def _constants_of_columns(
+    is_plain: bool, scale: float, is_cosines: bool = False, is_half: bool = False
+) -> dict[str, bool]:
+    return {"PLAIN": is_plain, "SCALED": scale != 1.0, "COSINES": is_cosines, "HALVES": is_half}
 
 
 def _bits_of(number: float) -> int:
@@ -112,12 +125,12 @@ def _plan_through_copies(
     target: Array,
     axis: int,
     forward: bool,
-    kind: str,
     scale: float,
+    cosines: tuple[str, bool] | None,
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
-    transform = plan(device, first, last, axis, forward, kind, scale)
+    transform = plan(device, first, last, axis, forward, scale, cosines)
 
     def run(stream: Stream) -> None:
         first[...] = source
@@ -177,7 +190,7 @@ def bind_lines(
         return copy
     is_plain = _find_radices(n) != ()
     kernel, length = _kernel(
-        device, "fft_columns", n, real, forward, PLAIN=is_plain, SCALED=scale != 1.0
+        device, "fft_columns", n, real, forward, None, **_constants_of_columns(is_plain, scale)
     )
     tables = [
         0 if one is None else one if isinstance(one, int) else address_of(one)
@@ -185,7 +198,7 @@ def bind_lines(
         for one in side[2]
     ]
     functions = _compile_for_any_length(device, n, real, forward, is_plain)
-    arguments = [_bits_of(scale), 0, a, b, columns, *source[1], *target[1], *tables]
+    arguments = [_bits_of(scale), 0, 0, a, b, columns, *source[1], *target[1], *tables]
     return _call(kernel, length, source[0], target[0], arguments, functions, (source, target))
 
 
@@ -240,7 +253,7 @@ def bind_products(
     size = n // 2 if is_half else n
     constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
     kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
-    turns, length = _roots(n, real), _get_length(size, real, "fft")
+    turns, length = _roots(n, real), _get_length(size, real)
     functions = [
         _compile_for_any_length(device, size, real, forward)[0] for forward in (False, True)
     ]
@@ -327,21 +340,20 @@ def _kernel(
     n: int,
     real: str,
     forward: bool,
-    kind: str = "fft",
+    cosines: tuple[int, str, bool] | None = None,
     **special: bool,
 ) -> tuple[Kernel, _Length]:
-    """Return the kernel for transforms of `n` points, and the description of the length."""
+    """Return the kernel for transforms of `n` elements, and the description of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
-    constants |= _fixed(period(kind, n)) | special
-    return device.kernel(f"vector_{name}.hpp", name, **constants), _get_length(n, real, kind)
+    constants |= _fixed(n) | special
+    return device.kernel(f"vector_{name}.hpp", name, **constants), _get_length(n, real, cosines)
 
 
 class _Length:
     """The description of a length for `vector_fft.hpp`: the address of a `Plan`."""
 
-    def __init__(self, points: int, real: str, kind: str) -> None:
+    def __init__(self, n: int, real: str, cosines: tuple[int, str, bool] | None) -> None:
         self._kept: list[np.ndarray] = []
-        n = period(kind, points)
         radices = _find_radices(n)
         if radices:
             entries = [*self._passes(n, radices, real), *[0] * 7]
@@ -349,12 +361,22 @@ class _Length:
             by = next(m for m in itertools.count(2 * n - 1) if max(_find_primes(m)) <= 7)
             tables = [self._keep(table) for table in _make_chirp(n, by, real)]
             entries = [n, *[0] * 4, *self._passes(by, _find_radices(by), real), *tables]
-        factors = [0, 0, 0]
-        if kind != "fft":
-            complex_type = np.result_type(real, np.complex64)
-            both = (table.astype(complex_type) for table in fourier_factors(kind, points))
-            factors = [points, *map(self._keep, both)]
-        self.plan = np.array([*entries, *factors], np.int64)
+        of_cosines = self._cosines(_shorten(*cosines), real) if cosines else [0] * 3
+        self.plan = np.array([*entries, *of_cosines], np.int64)
+
+    def _cosines(self, short: ShortTransform, real: str) -> list[int]:
+        """Return a `Cosines` of the header."""
+        complex_type = np.result_type(real, np.complex64)
+        pair = np.dtype([("places", np.int64, 2), ("factors", complex_type, 2)])
+        tables = []
+        for places, factors in (
+            (short.points, short.point_factors),
+            short.results_of_modes(),
+        ):
+            table = np.empty(len(places), pair)
+            table["places"], table["factors"] = places, factors
+            tables.append(self._keep(table))
+        return [len(short.mode_of), *tables]
 
     def _passes(self, n: int, radices: tuple[int, ...], real: str) -> list[int]:
         """Return a `Length` of the header."""
@@ -374,8 +396,13 @@ class _Length:
 
 
 @functools.cache
-def _get_length(n: int, real: str, kind: str) -> _Length:
-    return _Length(n, real, kind)
+def _get_length(n: int, real: str, cosines: tuple[int, str, bool] | None = None) -> _Length:
+    return _Length(n, real, cosines)
+
+
+@functools.cache
+def _shorten(n: int, kind: str, orthonormal: bool) -> ShortTransform:
+    return shorten(kind, n, orthonormal)
 
 
 def _make_chirp(n: int, by: int, real: str) -> list[np.ndarray]:
@@ -422,36 +449,3 @@ def _find_primes(n: int) -> list[int]:
             n //= prime
         prime += 1
     return factors or [1]
-
-
-def period(kind: str, n: int) -> int:
-    """Return the points of a full period: the factor of a transform followed by its inverse."""
-    return {"fft": n, "dct1": 2 * (n - 1), "dst1": 2 * (n + 1)}.get(kind, 2 * n)
-
-
-def fourier_factors(kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of points before, and of modes after, the Fourier transform of a kind."""
-    size, index = period(kind, n), np.arange(n)
-
-    def wave(numerator: np.ndarray | int, denominator: int) -> np.ndarray:
-        return np.exp(-2j * np.pi * numerator / denominator)
-
-    before, after = np.full(n, 2.0 + 0j), np.ones(n, complex)
-    if kind == "dct1":
-        before[[0, -1]] = 1
-    elif kind == "dst1":
-        before, after = 2 * wave(index, size), 1j * wave(index + 1, size)
-    elif kind == "dct2":
-        after = wave(index, 2 * size)
-    elif kind == "dst2":
-        before, after = 2 * wave(index, size), 1j * wave(index + 1, 2 * size)
-    elif kind == "dct3":
-        before = 2 * wave(index, 2 * size)
-        before[0] = 1
-    elif kind == "dst3":
-        before, after = 2 * wave(index, 2 * size), 1j * wave(2 * index + 1, 2 * size)
-        before[-1] /= 2
-    else:
-        before = 2 * wave(index, 2 * size)
-        after = (1 if kind == "dct4" else 1j) * wave(2 * index + 1, 4 * size)
-    return before, after

@@ -193,30 +193,20 @@ class CosineTransform(Part):
         self._tables: dict[bool, tuple[Array, Array]] = {}
         if not math.prod(shape):
             return
-        self._edges = {
-            forward: _split_edge_factors(kind if forward else inverse_kind(kind), n, orthonormal)
-            for forward in (True, False)
-        }
-        self._library = device.has_cosine_transforms()
+        self._library, self._orthonormal = device.has_cosine_transforms(), orthonormal
         if self._library:
-            # Sources are not changed: their ends are scaled in a copy.
-            copies = any(before for before, _ in self._edges.values())
-            self._work = device.empty(self._shape if copies else (0,), self._real)
-        else:
-            for forward in (True, False):
-                one = kind if forward else inverse_kind(kind)
-                tables = fourier_factors(one, n)
-                for table, edges in zip(tables, self._edges[forward], strict=True):
-                    for index, factor in edges.items():
-                        table[index] *= factor
-                broadcast = [-1 if a == axis else 1 for a in range(len(self._shape))]
-                complex_dtype = np.result_type(self._real, np.complex64)
-                before, after = (
-                    device.array(table.reshape(broadcast), complex_dtype) for table in tables
-                )
-                self._tables[forward] = before, after
-            long = [period(kind, n) if a == axis else m for a, m in enumerate(self._shape)]
-            self._work = device.empty(tuple(long), np.result_type(self._real, np.complex64))
+            return
+        complex_dtype = np.result_type(self._real, np.complex64)
+        broadcast = [-1 if a == axis else 1 for a in range(len(self._shape))]
+        for forward in (True, False):
+            one = kind if forward else inverse_kind(kind)
+            before, after = (
+                device.array(table.reshape(broadcast), complex_dtype)
+                for table in fourier_factors(one, n, orthonormal)
+            )
+            self._tables[forward] = before, after
+        long = [period(kind, n) if a == axis else m for a, m in enumerate(self._shape)]
+        self._work = device.empty(tuple(long), complex_dtype)
         self.buffer_bytes = self._work.nbytes
 
     def describe(self) -> str:
@@ -241,30 +231,21 @@ class CosineTransform(Part):
             return
         source, target = self._view_as_real(source), self._view_as_real(target)
         if self._library:
-            self._record_library(graph, source, target, forward)
-        else:
-            self._record_fourier(graph, source, target, forward)
+            self._record_library(graph, source, target, forward, scale)
+            return
+        self._record_fourier(graph, source, target, forward)
         if scale != 1.0:
             self._add(graph, self._device.scale(target, scale), target, target, "scale")
 
     def _record_library(
-        self, graph: StepGraph, source: Array, target: Array, forward: bool
+        self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
     ) -> None:
-        device, kind = self._device, self._kind if forward else inverse_kind(self._kind)
-        before, after = self._edges[forward]
-        if before:
-            graph.add_copy(self._work, source, label="copy")
-            source = self._work
-            self._record_edges(graph, source, before)
+        kind = self._kind if forward else inverse_kind(self._kind)
         for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
-            operation = device.cosine_transform(points, modes, self._axis, kind)
+            operation = self._device.cosine_transform(
+                points, modes, self._axis, kind, self._orthonormal, scale
+            )
             self._add(graph, operation, points, modes, kind, "fft", lane=lane)
-        self._record_edges(graph, target, after)
-
-    def _record_edges(self, graph: StepGraph, array: Array, edges: dict[int, float]) -> None:
-        for index, factor in edges.items():
-            edge = along(array, self._axis, index, index + 1)
-            self._add(graph, self._device.scale(edge, factor), edge, edge, "scale")
 
     def _record_fourier(
         self, graph: StepGraph, source: Array, target: Array, forward: bool
@@ -313,23 +294,6 @@ class CosineTransform(Part):
         if self._dtype.kind != "c":
             return array
         return array.view(self._real).reshape(self._shape)
-
-
-def _split_edge_factors(
-    kind: str, n: int, orthonormal: bool
-) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the factors of points before, and of modes after, an orthonormal transform."""
-    if not orthonormal:
-        return {}, {}
-    root = math.sqrt(2.0)
-    edge = 0 if kind.startswith("dct") else n - 1
-    return {
-        "dct1": ({0: root, n - 1: root}, {0: 1 / root, n - 1: 1 / root}),
-        "dct2": ({}, {edge: 1 / root}),
-        "dst2": ({}, {edge: 1 / root}),
-        "dct3": ({edge: root}, {}),
-        "dst3": ({edge: root}, {}),
-    }.get(kind, ({}, {}))
 
 
 # A part of a transform, and the shape and type of the array after it.

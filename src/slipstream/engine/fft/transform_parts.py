@@ -361,7 +361,8 @@ class AxisTransform(Part):
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
         self._width = width = before[axis] // 2 + 1 if real else before[axis]
         self._all = self._points = None
-        if modes.count < width or real:
+        # A transform of a GPU may overwrite modes on the way to real points.
+        if modes.count < width or (real and (device.kind != "cpu" or device.tiled_transforms())):
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
             # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()

@@ -175,5 +175,11 @@ INLINE void wait_for_streamed_stores() {
   __builtin_ia32_sfence();
 #endif
 }
+// Begin nothing until all before has been computed; its stores may be under way.
+INLINE void finish_computing() {
+#ifdef __SSE2__
+  __builtin_ia32_lfence();
+#endif
+}
 
 #endif

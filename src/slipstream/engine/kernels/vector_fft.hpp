@@ -196,24 +196,23 @@ struct Chirp {
   Length by;
   const Complex *chirp, *spectrum;
 };
-// What Python prepares once for a length. Of a cosine or sine transform, the length is its period, and
-// its `points` real numbers are multiplied by the factors `before`, and modes by those `after`.
+// A cosine or sine transform of `points` real numbers. Each of its elements is the sum of a pair of points times
+// constants, and the real parts of each mode times constants are up to two results (`cosine_transforms.py`); -1
+// stands for none.
+struct Pair {
+  Index first, second;
+  Complex by_first, by_second;
+};
+struct Cosines {
+  Index points;
+  const Pair *points_of, *results_of;
+};
+// What Python prepares once for a length; `cosines.points` is 0 for Fourier transforms.
 struct Plan {
   Length of;
   Chirp with;
-  Index points;
-  const Complex *before, *after;
+  Cosines cosines;
 };
-INLINE void multiply_points(const Plan& plan, Values* tile) {
-  for (Index i = 0; i < plan.points; ++i) {
-    const Vector x = tile[i].re;
-    tile[i] = {x * all_lanes(plan.before[i].re, x), x * all_lanes(plan.before[i].im, x)};
-  }
-  for (Index i = plan.points; i < plan.of.n; ++i) tile[i] = Values{};
-}
-INLINE void multiply_modes(const Plan& plan, Values* tile) {
-  for (Index k = 0; k < plan.points; ++k) tile[k] = turn(tile[k], plan.after[k]);
-}
 INLINE Index tile_size(const Plan& plan) {
   return (plan.of.n > plan.with.by.n ? plan.of.n : plan.with.by.n) + lane_count;
 }
@@ -226,6 +225,26 @@ INLINE void transform_any(TileTransform any, const Plan& plan, Values* tile, Val
   transform_tile<Sign>(plan.of, tile, target);
 #else
   any(&plan, tile, target);
+#endif
+}
+// The same from `first(i)`, which returns element i, or to `last(k, value)`, which takes mode k and must not write
+// to the first tile.
+template <int Sign, class First>
+INLINE void transform_from(const First& first, TileTransform any, const Plan& plan, Values* tile, Values* target) {
+#ifdef N
+  fixed_passes<0, Sign>(plan.of.roots, tile, first, [&](int k, Values v) { target[k] = v; });
+#else
+  for (int i = 0; i < int(plan.of.n); ++i) tile[i] = first(i);
+  any(&plan, tile, target);
+#endif
+}
+template <int Sign, class Last>
+INLINE void transform_to(const Last& last, TileTransform any, const Plan& plan, Values* tile, Values* other) {
+#ifdef N
+  fixed_passes<0, Sign>(plan.of.roots, tile, [&](int i) { return tile[i]; }, last);
+#else
+  any(&plan, tile, other);
+  for (int k = 0; k < int(plan.of.n); ++k) last(k, other[k]);
 #endif
 }
 
@@ -289,14 +308,39 @@ INLINE void store_columns(Complex* row, Values v) {
   store(at + lane_count, zipped<1, 1>(v.re, v.im, AllLanes{}));
 }
 
+// The same in the order of real numbers.
+INLINE Values load_columns_in_order(const Complex* row) {
+  const Real* at = (const Real*)row;
+  const Vector a = load(at, Vector{}), b = load(at + lane_count, Vector{});
+  return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
+}
+INLINE void store_columns_in_order(Complex* row, Values v) {
+  Real* at = (Real*)row;
+  store(at, alternating<0>(v.re, v.im, AllLanes{}));
+  store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));
+}
+
 // Rows of a column are far apart, beyond any hardware prefetcher: ask for the next tile's part of a
 // row. It goes to the second cache; the first has no room for it.
-INLINE void prefetch_after(const Complex* row) {
-  constexpr int line = 64;
+template <class Number>
+INLINE void prefetch_after(const Number* row) {
+  constexpr int size = lane_count * sizeof(Number), line = size < 64 ? size : 64;
   const char* next = (const char*)(row + lane_count);
-  UNROLL for (int end = line; end <= int(sizeof(Values)); end += line)
+  UNROLL for (int end = line; end <= size; end += line)
     __builtin_prefetch(next + end - 1, 0, 1);
 }
+
+// Rows whose distance is a multiple of half a page share two places of the nearest cache. There stores in quick
+// succession take away the lines that others wait for: with a break after every eighth vector, columns of 64
+// points at a distance of a page take half the time (AMD EPYC of the fifth generation).
+struct StorePace {
+  bool is_slow;
+  int stored = 0;
+  INLINE StorePace(Index bytes_between_rows) : is_slow(bytes_between_rows && bytes_between_rows % 2048 == 0) {}
+  INLINE void store_next(int vectors) {
+    if (is_slow && (stored += vectors) % 8 == 0) finish_computing();
+  }
+};
 
 // Where the rows of one side of a transform lie, in numbers of its type: in a table, where some are not
 // kept (`row_tables.hpp`), or at equal distances.
@@ -337,6 +381,26 @@ struct Piece {
   Lanes lanes, low, high;
 };
 INLINE Lanes bits(int first, int count) { return Lanes(((1ull << count) - 1) << first); }
+// A row of a piece to, or from, a row of all lanes.
+INLINE void load_piece(const Piece& of, const Complex* row, bool kept, Complex* columns) {
+  const Real* from = (const Real*)row;
+  Real* to = (Real*)columns;
+  const Lanes keep = kept ? ~0u : 0;
+  store(to, load_lanes(Vector{}, from, of.low & keep));
+  store(to + lane_count, load_lanes(Vector{}, from + lane_count, of.high & keep));
+}
+INLINE void load_piece(const Piece& of, const Real* row, bool kept, Real* columns) {
+  store(columns, load_lanes(Vector{}, row, kept ? of.lanes : 0));
+}
+INLINE void store_piece(const Piece& of, const Complex* columns, Complex* row) {
+  const Real* from = (const Real*)columns;
+  Real* to = (Real*)row;
+  store_lanes(to, load(from, Vector{}), of.low);
+  store_lanes(to + lane_count, load(from + lane_count, Vector{}), of.high);
+}
+INLINE void store_piece(const Piece& of, const Real* columns, Real* row) {
+  store_lanes(row, load(columns, Vector{}), of.lanes);
+}
 
 // The tiles of columns of some fields and planes. The last columns of a plane, if they are few, share tiles
 // with those of other planes. Such planes follow each other, field by field, while their rows are in cache.
@@ -390,16 +454,13 @@ struct Pieces {
     of[count++] = {plane, column - lane, lane, size, bits(lane, size),
                    Lanes(numbers) & bits(0, lane_count), Lanes(numbers >> lane_count)};
   }
-  // All rows of a field of complex numbers, to columns that lie side by side, and back.
-  INLINE void gather(const RowPlaces& rows, const Complex* field, int n, Complex* columns) const {
+  // All rows of a field of complex or real numbers, to columns that lie side by side, and back.
+  template <class Number>
+  INLINE void gather(const RowPlaces& rows, const Number* field, Index n, Number* columns) const {
     if (count == 1) {
-      for (int row = 0; row < n; ++row) {
-        Real* to = (Real*)(columns + row * lane_count);
-        const Real* from = (const Real*)(field + rows.place(of[0].plane, row) + of[0].distance);
-        const Lanes keep = rows.kept(row) ? ~0u : 0;
-        ::store(to, load_lanes(Vector{}, from, of[0].low & keep));
-        ::store(to + lane_count, load_lanes(Vector{}, from + lane_count, of[0].high & keep));
-      }
+      for (int row = 0; row < n; ++row)
+        load_piece(of[0], field + rows.place(of[0].plane, row) + of[0].distance, rows.kept(row),
+                   columns + row * lane_count);
       return;
     }
     // Column by column: of a loop over neighbours compilers make calls of memmove.
@@ -408,17 +469,15 @@ struct Pieces {
         for (int row = 0; row < n; ++row)
           columns[row * lane_count + lane] =
               rows.kept(row) ? field[rows.place(of[i].plane, row) + of[i].distance + lane]
-                             : Complex{};
+                             : Number{};
   }
-  INLINE void scatter(const RowPlaces& rows, Complex* field, int n, const Complex* columns) const {
+  template <class Number>
+  INLINE void scatter(const RowPlaces& rows, Number* field, Index n, const Number* columns) const {
     if (count == 1) {
-      for (int row = 0; row < n; ++row) {
-        if (!rows.kept(row)) continue;
-        const Real* from = (const Real*)(columns + row * lane_count);
-        Real* to = (Real*)(field + rows.place(of[0].plane, row) + of[0].distance);
-        store_lanes(to, ::load(from, Vector{}), of[0].low);
-        store_lanes(to + lane_count, ::load(from + lane_count, Vector{}), of[0].high);
-      }
+      for (int row = 0; row < n; ++row)
+        if (rows.kept(row))
+          store_piece(of[0], columns + row * lane_count,
+                      field + rows.place(of[0].plane, row) + of[0].distance);
       return;
     }
     for (int i = 0; i < count; ++i)
@@ -428,48 +487,7 @@ struct Pieces {
             field[rows.place(of[i].plane, row) + of[i].distance + lane] =
                 columns[row * lane_count + lane];
   }
-  // Load or store one row of a field of complex or of real numbers; the latter have imaginary parts of
-  // zero. Butterflies must not inline these loops: compilers then take five times as long.
-  INLINE Values load(const RowPlaces& rows, const Complex* field, int row) const {
-    Vector a{}, b{};
-    if (rows.kept(row)) {
-      for (int i = 0; i < count; ++i) {
-        const Real* from = (const Real*)(field + rows.place(of[i].plane, row) + of[i].distance);
-        a = load_lanes(a, from, of[i].low);
-        b = load_lanes(b, from + lane_count, of[i].high);
-      }
-    }
-    return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
-  }
-  INLINE void store(const RowPlaces& rows, Complex* field, int row, const Values& v) const {
-    if (!rows.kept(row)) return;
-    const Vector a = alternating<0>(v.re, v.im, AllLanes{});
-    const Vector b = alternating<lane_count / 2>(v.re, v.im, AllLanes{});
-    for (int i = 0; i < count; ++i) {
-      Real* to = (Real*)(field + rows.place(of[i].plane, row) + of[i].distance);
-      store_lanes(to, a, of[i].low);
-      store_lanes(to + lane_count, b, of[i].high);
-    }
-  }
-  INLINE Values load(const RowPlaces& rows, const Real* field, int row) const {
-    Vector v{};
-    for (int i = 0; i < count; ++i)
-      v = load_lanes(v, field + rows.place(of[i].plane, row) + of[i].distance, of[i].lanes);
-    return {v, Vector{}};
-  }
-  INLINE void store(const RowPlaces& rows, Real* field, int row, const Values& v) const {
-    for (int i = 0; i < count; ++i)
-      store_lanes(field + rows.place(of[i].plane, row) + of[i].distance, v.re, of[i].lanes);
-  }
 };
-
-// The modes of real numbers that are not stored, conjugates of others. The imaginary parts of modes 0
-// and n / 2, which no real numbers have, are left out.
-INLINE void complete_modes(Values* modes, Index n) {
-  modes[0].im = Vector{};
-  if (n % 2 == 0) modes[n / 2].im = Vector{};
-  for (Index k = n / 2 + 1; k < n; ++k) modes[k] = conjugate(modes[n - k]);
-}
 
 // Exchange the lanes of as many vectors with their numbers: first within groups of 16 bytes, then groups.
 INLINE void transpose(Vector* v) {
@@ -573,45 +591,23 @@ struct Rows {
       store_some(v, 2 * n, 2 * size);
     }
   }
-  INLINE void load_real(Values* RESTRICT tile, Index size) const {
+  // `put(i, v)` takes, and `get(i)` returns, real number i of all rows; also some behind the last.
+  template <class Put>
+  INLINE void load_real(Index size, const Put& put) const {
     for (Index n = 0; n < size; n += lane_count) {
       Vector v[lane_count];
       load_some(v, n, size);
-      UNROLL for (int k = 0; k < lane_count; ++k) tile[n + k] = {v[k], Vector{}};
+      UNROLL for (int k = 0; k < lane_count; ++k) put(n + k, v[k]);
     }
   }
-  INLINE void store_real(const Values* RESTRICT tile, Index size, Real scale) const {
+  template <class Get>
+  INLINE void store_real(Index size, Real scale, const Get& get) const {
     for (Index n = 0; n < size; n += lane_count) {
       Vector v[lane_count];
-      UNROLL for (int k = 0; k < lane_count; ++k)
-        v[k] = tile[n + k].re * all_lanes(scale, Vector{});
+      UNROLL for (int k = 0; k < lane_count; ++k) v[k] = get(n + k) * all_lanes(scale, Vector{});
       store_some(v, n, size);
     }
   }
 };
-
-// The n modes of rows of 2 n real numbers taken as complex ones <-> the n + 1 modes of the real ones.
-// turns[k] = exp(-pi i k / n).
-INLINE void modes_of_halves(Values* modes, Index n, const Complex* RESTRICT turns) {
-  const Values first = modes[0];
-  modes[0] = {first.re + first.im, Vector{}};
-  modes[n] = {first.re - first.im, Vector{}};
-  for (Index k = 1; 2 * k <= n; ++k) {
-    const Values a = modes[k], b = conjugate(modes[n - k]);
-    const Values even = Real(0.5) * (a + b), odd = turn(Real(0.5) * (a - b), turns[k]);
-    modes[k] = even - times_i(odd);
-    modes[n - k] = conjugate(even + times_i(odd));
-  }
-}
-INLINE void halves_of_modes(Values* modes, Index n, const Complex* RESTRICT turns) {
-  const Vector first = modes[0].re, last = modes[n].re;
-  modes[0] = {first + last, first - last};
-  for (Index k = 1; 2 * k <= n; ++k) {
-    const Values a = modes[k], b = conjugate(modes[n - k]);
-    const Values even = a + b, odd = turn(a - b, conjugate(turns[k]));
-    modes[k] = even + times_i(odd);
-    modes[n - k] = conjugate(even - times_i(odd));
-  }
-}
 
 #endif

@@ -1,20 +1,23 @@
 // FFTs of columns on a CPU; see vector_fft.hpp.
 #pragma once
-#include "vector_fft.hpp"
+#include "vector_fft_reals.hpp"
 
 #ifndef SLIPSTREAM_GPU
 
 // Transform the columns of arrays [a][b][n][columns]: of complex numbers; or if `is_real` between real
-// ones and half of their modes; or, with factors, of real ones. Columns are contiguous; other strides
+// ones and half of their modes; or, of cosines and sines, of real ones. Columns are contiguous; other strides
 // count numbers of the array's. Where there are tables, of complex numbers, row r of [a][b] lies at
 // offset[r] + (first + b) * pitch[r] behind [a]; rows that are not kept are zero, or are not stored.
 // Both arrays may be the same, if rows stay in their places.
 //
-// Constants: PLAIN, if all numbers are complex and the length is a product of radices; SCALED, if results
-// are multiplied by `scale`; see vector_fft.hpp.
+// Constants: PLAIN, if all numbers are complex and the length is a product of radices; COSINES; HALVES, if real
+// numbers are half as many complex ones, and there are `turns`; SCALED, if results are multiplied by `scale`;
+// see vector_fft.hpp.
 struct Columns {
   double scale;
-  Index is_real, a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
+  Index is_real;
+  const Complex* turns;
+  Index a, b, columns, source_a, source_b, source_row, target_a, target_b, target_row;
   const Index *source_offset, *source_pitch;
   Index source_first;
   const Index *target_offset, *target_pitch;
@@ -24,16 +27,15 @@ struct Columns {
 };
 KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
   Columns all = *columns;
-  const Index points = PLAIN ? 0 : plan->points;
-  const Index n = points ? points : plan->of.n;
-  const bool is_real = !PLAIN && all.is_real;
+  const Cosines& by = plan->cosines;
+  const bool is_real = !PLAIN && !COSINES && all.is_real;
+  const Index n = plan->of.n, points = HALVES ? 2 * n : n, modes = HALVES ? n + 1 : is_real ? n / 2 + 1 : n;
   const Real scale = Real(all.scale);
   const auto scaled = [=](Values v) {
     if constexpr (SCALED) v = scale * v;
     return v;
   };
-  const Index source_reals = points || is_real && SIGN < 0 ? 1 : 2;
-  const Index target_reals = points || is_real && SIGN > 0 ? 1 : 2;
+  const bool from_reals = COSINES || (is_real && SIGN < 0), to_reals = COSINES || (is_real && SIGN > 0);
   const RowPlaces rows_in{all.source_offset, all.source_pitch, all.source_first, all.source_b,
                           all.source_row};
   const RowPlaces rows_out{all.target_offset, all.target_pitch, all.target_first, all.target_b,
@@ -43,25 +45,43 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     all.b = 1;
   }
   const Tiles tiles(all.a, all.b, all.columns);
+  // Where the last pass of all has the results, the second tile is free for them.
+#ifdef N
+  constexpr bool writes_other = PLAIN || (COSINES && !HALVES) || (HALVES && SIGN > 0);
+#else
+  constexpr bool writes_other = PLAIN;
+#endif
   FOR_BLOCKS(block, tiles.count()) {
     Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
     const Pieces pieces(tiles, block);
-    const Real* from = source + source_reals * (pieces.field * all.source_a);
-    Real* to = target + target_reals * (pieces.field * all.target_a);
+    const Real* from = source + (from_reals ? 1 : 2) * (pieces.field * all.source_a);
+    Real* to = target + (to_reals ? 1 : 2) * (pieces.field * all.target_a);
     const Complex* modes_in = (const Complex*)from;
     Complex* modes_out = (Complex*)to;
-#if PLAIN
-    // Columns of several planes go side by side first.
+    // Columns of several planes go side by side first, and last.
     const RowPlaces side_by_side{nullptr, nullptr, 0, 0, lane_count};
     const RowPlaces& in = pieces.is_whole ? rows_in : side_by_side;
     const RowPlaces& out = pieces.is_whole ? rows_out : side_by_side;
     const Index plane = pieces.of[0].plane, column = pieces.is_whole ? pieces.of[0].distance : 0;
+    Values *first_beside = other, *last_beside = writes_other ? other : tile;
+    // Only complex numbers have tables of rows.
     const Complex** read = (const Complex**)(tile + 2 * tile_size(*plan));
     Complex** written = (Complex**)(read + tile_size(*plan));
     alignas(64) static const Complex zeros[2 * lane_count] = {};
-    in.addresses(pieces.is_whole ? modes_in : (const Complex*)other, plane, column, n, zeros, read);
-    out.addresses(pieces.is_whole ? modes_out : (Complex*)other, plane, column, n, (Complex*)nullptr, written);
-    if (!pieces.is_whole) pieces.gather(rows_in, modes_in, n, (Complex*)other);
+    Index distance = sizeof(Real) * out.between_rows;
+    if (!from_reals)
+      in.addresses(pieces.is_whole ? modes_in : (const Complex*)first_beside, plane, column, modes, zeros, read);
+    if (!to_reals) {
+      out.addresses(pieces.is_whole ? modes_out : (Complex*)last_beside, plane, column, modes, (Complex*)nullptr,
+                    written);
+      distance = modes > 1 && written[0] && written[1] ? (char*)written[1] - (char*)written[0] : 0;
+    }
+    StorePace pace(distance);
+    if (!pieces.is_whole) {
+      if (from_reals) pieces.gather(rows_in, from, COSINES ? by.points : points, (Real*)first_beside);
+      else pieces.gather(rows_in, modes_in, modes, (Complex*)first_beside);
+    }
+#if PLAIN
     transform<SIGN>(
         plan->of, tile,
         [&](int i) {
@@ -72,28 +92,63 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
         [&](int k, Values v) {
           Complex* row = written[k];
           if (!row) return;
+          pace.store_next(2);
           prefetch_after(row);
           store_columns(row, scaled(v));
         },
         all.passes);
-    if (!pieces.is_whole) pieces.scatter(rows_out, modes_out, n, (Complex*)other);
 #else
-    const Index half = n / 2 + 1;
-    if (source_reals == 1) {
-      for (int i = 0; i < n; ++i) tile[i] = pieces.load(rows_in, from, i);
-      if (points) multiply_points(*plan, tile);
+    const Real* first_point = (pieces.is_whole ? from + plane * in.between_planes : (const Real*)first_beside) + column;
+    Real* first_result = (pieces.is_whole ? to + plane * out.between_planes : (Real*)last_beside) + column;
+    const auto point = [&](Index row) {
+      const Real* at = first_point + row * in.between_rows;
+      prefetch_after(at);
+      return load(at, Vector{});
+    };
+    const auto result = [&](Index row, Vector v) {
+      Real* at = first_result + row * out.between_rows;
+      pace.store_next(1);
+      prefetch_after(at);
+      store(at, SCALED ? v * all_lanes(scale, v) : v);
+    };
+    const auto element = [&](Index i) -> Values {
+      if (COSINES) return form_element(by, i, point);
+      if (from_reals) return HALVES ? Values{point(2 * i), point(2 * i + 1)} : Values{point(i), Vector{}};
+      prefetch_after(read[i]);
+      return load_columns_in_order(read[i]);
+    };
+    const auto take_mode = [&](Index k, Values mode) {
+      if (COSINES) return form_results(by, k, mode, result);
+      if (to_reals) {
+        result(HALVES ? 2 * k : k, mode.re);
+        if (HALVES) result(2 * k + 1, mode.im);
+      } else if (written[k]) {
+        pace.store_next(2);
+        prefetch_after(written[k]);
+        store_columns_in_order(written[k], scaled(mode));
+      }
+    };
+    if constexpr (HALVES && SIGN < 0) {
+      transform_from<SIGN>(element, all.transform, *plan, tile, other);
+      modes_of_halves(other, n, all.turns, take_mode);
+    } else if constexpr (HALVES) {
+      halves_of_modes(tile, n, all.turns, element);
+      transform_to<SIGN>(take_mode, all.transform, *plan, tile, other);
+    } else if constexpr (COSINES) {
+      for (Index i = 0; i < n; ++i) tile[i] = element(i);
+      transform_to<SIGN>(take_mode, all.transform, *plan, tile, other);
     } else {
-      for (int i = 0; i < (is_real ? half : n); ++i) tile[i] = pieces.load(rows_in, modes_in, i);
-      if (is_real) complete_modes(tile, n);
-    }
-    transform_any<SIGN>(all.transform, *plan, tile, other);
-    if (target_reals == 1) {
-      if (points) multiply_modes(*plan, other);
-      for (int k = 0; k < n; ++k) pieces.store(rows_out, to, k, scaled(other[k]));
-    } else {
-      for (int k = 0; k < (is_real ? half : n); ++k) pieces.store(rows_out, modes_out, k, scaled(other[k]));
+      const Index given = from_reals ? n : modes, taken = to_reals ? n : modes;
+      for (Index i = 0; i < given; ++i) tile[i] = element(i);
+      if (given < n) complete_modes(tile, n);
+      transform_any<SIGN>(all.transform, *plan, tile, other);
+      for (Index k = 0; k < taken; ++k) take_mode(k, other[k]);
     }
 #endif
+    if (!pieces.is_whole) {
+      if (to_reals) pieces.scatter(rows_out, to, COSINES ? by.points : points, (const Real*)last_beside);
+      else pieces.scatter(rows_out, modes_out, modes, (const Complex*)last_beside);
+    }
   }
 }
 

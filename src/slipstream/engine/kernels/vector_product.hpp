@@ -6,7 +6,7 @@
 // Constants: INPUTS, OUTPUTS, PRODUCT_HEADER as in fused_product.hpp; N and RADICES, if given, are those
 // of half a row (`vector_fft.hpp`). If points are wanted besides: see stored_points.hpp.
 #pragma once
-#include "vector_fft.hpp"
+#include "vector_fft_reals.hpp"
 #ifdef PRODUCT_HEADER
 #include PRODUCT_HEADER
 #endif
@@ -49,7 +49,7 @@ KERNEL product_of_rows(const Real* source, Real* target, Index* maxima, const do
         from.load_complex(tile + of->place, of->count);
       }
       for (Index k = all.kept; k < half; ++k) tile[k] = Values{};
-      if (is_half) halves_of_modes(tile, length, all.turns);
+      if (is_half) halves_of_modes(tile, length, all.turns, [=](Index k) { return tile[k]; });
       else complete_modes(tile, length);
       transform_any<1>(all.backward, *plan, tile, is_direct ? (Values*)mine : other);
       if (is_direct) continue;
@@ -81,7 +81,7 @@ KERNEL product_of_rows(const Real* source, Real* target, Index* maxima, const do
         else for (Index i = 0; i < all.n; ++i) tile[i] = {mine[i], Vector{}};
       }
       transform_any<-1>(all.forward, *plan, is_direct ? (Values*)mine : tile, other);
-      if (is_half) modes_of_halves(other, length, all.turns);
+      if (is_half) modes_of_halves(other, length, all.turns, [=](Index k, Values mode) { other[k] = mode; });
       for (const Share* of = all.target; of < all.target + all.targets; ++of) {
         const Rows<Real> to(target + 2 * (of->offset + f * of->field), first, all.rows, 2 * of->row);
         to.store_complex(other + of->place, of->count, 1);

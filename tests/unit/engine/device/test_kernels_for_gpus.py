@@ -75,6 +75,7 @@ ONLY_FOR_CPUS = (
     "vector_fft.hpp",
     "vector_fft_columns.hpp",
     "vector_fft_passes.hpp",
+    "vector_fft_reals.hpp",
     "vector_fft_rows.hpp",
     "vector_fft_tile.hpp",
     "vector_product.hpp",

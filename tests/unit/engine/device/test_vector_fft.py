@@ -73,6 +73,79 @@ def test_transforms_are_those_of_numpy(n, real):
         np.testing.assert_array_equal(points, kept[1])
 
 
+def exact_sums(kind, n):
+    """Return the matrix of a cosine or sine transform, rounded to long double once."""
+    k, j = np.ogrid[:n, :n]
+    is_cosine, of_type = kind.startswith("dct"), int(kind[3])
+    if of_type == 1:
+        turns, half = (k * j, n - 1) if is_cosine else ((k + 1) * (j + 1), n + 1)
+    elif of_type == 4:
+        turns, half = (2 * k + 1) * (2 * j + 1), 4 * n
+    else:
+        modes, points = (k, j) if of_type == 2 else (j, k)
+        turns, half = (modes + (not is_cosine)) * (2 * points + 1), 2 * n
+    angles = np.arccos(np.longdouble(-1)) * (turns % (2 * half)) / half
+    matrix = 2 * (np.cos(angles) if is_cosine else np.sin(angles))
+    ends = {"dct1": [0, n - 1], "dct3": [0], "dst3": [n - 1]}.get(kind, [])
+    matrix[:, ends] /= 2
+    return matrix
+
+
+def transformed_to_waves(source, axis, kind, device=DEVICE, **options):
+    target = np.empty_like(source)
+    device.run(device.cosine_transform(source, target, axis, kind, **options))
+    return target
+
+
+# Halves with and without their own program, odd lengths, and convolutions.
+@pytest.mark.parametrize("real", ROUNDING)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 9, 30, 63, 64, 67, 134])
+def test_cosines_and_sines_are_their_sums(n, real):
+    for kind in ("dct1", "dct2", "dct3", "dct4", "dst1", "dst2", "dst3", "dst4"):
+        if (kind, n) == ("dct1", 1):
+            continue
+        matrix = exact_sums(kind, n)
+        columns = draw((3, n, 11), real)
+        before = columns.copy()
+        waves = transformed_to_waves(columns, 1, kind)
+        assert_near(waves, np.einsum("kj,ajc->akc", matrix, columns.astype(np.longdouble)), real)
+        np.testing.assert_array_equal(columns, before)
+        # Rows have the same bits, and calls in place, and powers of two are exact.
+        rows = np.moveaxis(columns, 1, 2).copy()
+        of_rows = transformed_to_waves(rows, 2, kind, scale=0.25)
+        np.testing.assert_array_equal(np.moveaxis(of_rows, 2, 1), 0.25 * waves)
+        for array, axis in ((columns, 1), (rows, 2)):
+            DEVICE.run(DEVICE.cosine_transform(array, array, axis, kind))
+        np.testing.assert_array_equal(columns, waves)
+        np.testing.assert_array_equal(np.moveaxis(rows, 2, 1), waves)
+
+
+@pytest.mark.parametrize("n", [20, 21, 64])
+def test_bits_of_real_columns_do_not_depend_on_what_is_beside(n):
+    """Not on strides of pages, and not on the places of columns in tiles either."""
+    columns, several = draw((2, n, 37), float), HostDevice(threads=3, lanes=1)
+    wide = np.zeros((2, n, 512))
+    wide[..., 5:42] = columns
+    modes = transformed(columns, np.empty((2, n // 2 + 1, 37), complex), 1, True)
+    assert_near(modes, np.fft.rfft(columns, axis=1), "float64")
+    points = transformed(modes, np.empty_like(columns), 1, False)
+    waves = {kind: transformed_to_waves(columns, 1, kind) for kind in ("dct1", "dct2", "dst4")}
+    for device in (DEVICE, several):
+        for part in (np.s_[:1], np.s_[3:19], np.s_[36:]):
+            alone = np.empty_like(modes[..., part])
+            transformed(columns[..., part], alone, 1, True, device)
+            np.testing.assert_array_equal(alone, modes[..., part])
+            alone = np.empty_like(points[..., part])
+            transformed(modes[..., part], alone, 1, False, device)
+            np.testing.assert_array_equal(alone, points[..., part])
+            for kind, whole in waves.items():
+                alone = transformed_to_waves(columns[..., part], 1, kind, device)
+                np.testing.assert_array_equal(alone, whole[..., part])
+        for kind, whole in waves.items():
+            paged = transformed_to_waves(wide, 1, kind, device)
+            np.testing.assert_array_equal(paged[..., 5:42], whole)
+
+
 @pytest.mark.parametrize("n", [20, 64, 67])
 def test_bits_do_not_depend_on_what_is_beside_nor_on_threads(n):
     rows, columns = draw((37, n), float), draw((2, n, 37), complex)
