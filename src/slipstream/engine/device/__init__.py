@@ -28,6 +28,7 @@ from slipstream.engine.device.device_interface import (
     host_values,
 )
 from slipstream.engine.device.lane_programs import HostCall, LaneNode
+from slipstream.engine.device.memory import cache_bytes
 from slipstream.engine.device.vector_fft import fourier_factors, period
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Span",
     "Stream",
     "address_of",
+    "cache_bytes",
     "choose_gpus",
     "current_gpu",
     "cuda_device_count",

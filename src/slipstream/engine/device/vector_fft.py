@@ -25,14 +25,15 @@ from slipstream.engine.device.device_interface import (
     address_of,
 )
 from slipstream.engine.device.lane_programs import HostCall, in_sequence
+from slipstream.engine.device.memory import cache_bytes
 
 # The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
 _LARGEST_RADIX = 61
 
 # Lengths with separate programs, which take up to a fifth less time: also half a row of 48 points,
-# and 512, of shipped cases.
+# and 512, of shipped cases. Half a row of 16 or 32 takes a third less.
 _FIXED = frozenset(
-    {24, 512, *(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)}
+    {8, 16, 24, 512, *(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)}
 )
 # The most numbers that a thread copies at a time.
 _PART = 4096
@@ -76,10 +77,14 @@ def plan(
     is_half = is_real and is_rows and n % 2 == 0
     name = "fft_rows" if is_rows else "fft_columns"
     size = n // 2 if is_half else n
-    is_plain = not (is_rows or is_real) and kind == "fft" and _find_radices(n) != ()
-    special = {"HALVES": is_half} if is_rows else {"PLAIN": is_plain, "SCALED": scale != 1.0}
+    is_plain = not is_real and kind == "fft" and (is_rows or _find_radices(n) != ())
+    special = {"PLAIN": is_plain, "SCALED": scale != 1.0}
+    if is_rows:
+        special["HALVES"] = is_half
     kernel, length = _kernel(device, name, size, real.name, forward, kind, **special)
-    functions = _compile_for_any_length(device, period(kind, size), real.name, forward, is_plain)
+    functions = _compile_for_any_length(
+        device, period(kind, size), real.name, forward, is_plain and not is_rows
+    )
     turns = _roots(n, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
     factor = _bits_of(scale)
@@ -89,7 +94,7 @@ def plan(
         if is_rows:
             start = 0 if turns is None else address_of(turns)
             form = [factor, is_real and not is_half, start, *sizes]
-            after, called = [], functions[:1]
+            after, called = [int(_exceeds_cache(target))], functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form = [factor, is_real, *sizes, source.shape[along]]
@@ -99,6 +104,17 @@ def plan(
         kept = source, target, turns
         calls.append(_call(kernel, length, first, second, arguments, called, kept))
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
+
+
+def _exceeds_cache(array: Array) -> bool:
+    """Return whether the array that this one is a part of takes half of the cache or more.
+
+    What is stored there first has left the cache by the time that it is read.
+    """
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    return 2 * int(whole.nbytes) >= cache_bytes()
 
 
 def _bits_of(number: float) -> int:
@@ -269,7 +285,10 @@ def _fixed(n: int) -> dict[str, Any]:
     """Return the constants of a length with a separate program."""
     if n not in _FIXED:
         return {}
-    return {"N": n, "RADICES": _find_radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
+    # One pass takes a tenth to a sixth less time than two, although its numbers fill all registers.
+    # A first or last pass of 16 makes other lengths slower, or not faster.
+    radices = (16,) if n == 16 else _find_radices(n)
+    return {"N": n, "RADICES": radices, "LENGTH_HEADER": '"strided_fft.hpp"'}
 
 
 def _compile_for_any_length(

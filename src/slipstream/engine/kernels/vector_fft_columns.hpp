@@ -22,7 +22,7 @@ struct Columns {
   TileTransform transform;
   TilePasses passes;
 };
-KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
+static void transform_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
   Columns all = *columns;
   const Index points = PLAIN ? 0 : plan->points;
   const Index n = points ? points : plan->of.n;
@@ -43,8 +43,8 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     all.b = 1;
   }
   const Tiles tiles(all.a, all.b, all.columns);
-  FOR_BLOCKS(block, tiles.count()) {
-    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+  Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+  FOR_BLOCKS_OF_THREAD(block, tiles.count()) {
     const Pieces pieces(tiles, block);
     const Real* from = source + source_reals * (pieces.field * all.source_a);
     Real* to = target + target_reals * (pieces.field * all.target_a);
@@ -95,6 +95,9 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
     }
 #endif
   }
+}
+KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
+  in_threads([&] { transform_columns(source, target, columns, plan); });
 }
 
 #endif
