@@ -320,3 +320,20 @@ def test_columns_of_real_points_are_transformed_aside_as_on_gpus(comm, device):
     if comm is None:
         timeline = fft.profile(fft.empty_input(), fft.empty_output())["forward"]
         assert "transpose" in [entry.label for entry in timeline.entries]
+
+
+@pytest.mark.one_rank
+def test_modes_of_real_points_are_read_in_place_on_cpus(device):
+    """They are left as they are, so no copy of them is needed."""
+    if device.kind != "cpu":
+        return
+    for axis in (0, 1):
+        fft = DistributedFFT((12, 10), device=HostDevice(threads=1), axes=axis)
+        u, u_hat = fft.empty_input(), fft.empty_output()
+        u[...] = field((12, 10), "float64")[0]
+        u_hat[...] = kept = np.fft.rfft(u, axis=axis)
+        np.testing.assert_allclose(fft.backward(u_hat, np.empty_like(u)), u, atol=1e-14)
+        np.testing.assert_array_equal(u_hat, kept)
+        timeline = fft.profile(u, u_hat)["backward"]
+        assert [entry.label for entry in timeline.entries] == [f"fft axis {axis}"]
+        assert "buffers of 0 B on" in fft.describe()

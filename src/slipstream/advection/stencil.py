@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +22,14 @@ import numpy as np
 
 from slipstream.engine.array_types import Array
 from slipstream.engine.decomposition import Box, PaddedBox, split
-from slipstream.engine.device import REAL_NAMES, BlockLaunch, Device, Operation, RowLaunch
+from slipstream.engine.device import (
+    REAL_NAMES,
+    BlockLaunch,
+    Device,
+    Operation,
+    RowLaunch,
+    cache_bytes,
+)
 from slipstream.engine.errors import InputError, is_finite
 from slipstream.engine.exchange import copy_boxes
 from slipstream.engine.schedule import StepGraph
@@ -308,12 +314,3 @@ def _chunks(box: Box, device: Device) -> list[Box]:
         return [box]
     (z0, y0, x0), (z1, y1, x1) = box.start, box.stop
     return [Box((z0, y, x0), (z1, min(y + height, y1), x1)) for y in range(y0, y1, height)]
-
-
-def cache_bytes(name: str = "SC_LEVEL3_CACHE_SIZE", usual: int = 32 << 20) -> int:
-    """Return the size of a cache in bytes, by default the last level; if unknown, `usual`."""
-    try:
-        size = os.sysconf(name)
-    except (OSError, ValueError):
-        size = 0
-    return size if size > 0 else usual

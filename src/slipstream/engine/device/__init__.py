@@ -29,6 +29,7 @@ from slipstream.engine.device.device_interface import (
     host_values,
 )
 from slipstream.engine.device.lane_programs import HostCall, LaneNode
+from slipstream.engine.device.memory import cache_bytes
 
 __all__ = [
     "REAL_NAMES",
@@ -45,6 +46,7 @@ __all__ = [
     "Span",
     "Stream",
     "address_of",
+    "cache_bytes",
     "choose_gpus",
     "current_gpu",
     "cuda_device_count",

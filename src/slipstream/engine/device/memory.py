@@ -151,6 +151,15 @@ def use_huge_pages(address: int, size: int) -> None:
     _libc.madvise(address, size, getattr(mmap, "MADV_HUGEPAGE", 0))
 
 
+def cache_bytes(name: str = "SC_LEVEL3_CACHE_SIZE", usual: int = 32 << 20) -> int:
+    """Return the size of a cache in bytes, by default the last level; if unknown, `usual`."""
+    try:
+        size = os.sysconf(name)
+    except (OSError, ValueError):
+        size = 0
+    return size if size > 0 else usual
+
+
 class MappedBytes:
     """Mapped memory in a form that NumPy accepts, unmapped when no array uses it."""
 

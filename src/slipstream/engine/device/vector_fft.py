@@ -26,14 +26,15 @@ from slipstream.engine.device.device_interface import (
     address_of,
 )
 from slipstream.engine.device.lane_programs import HostCall, in_sequence
+from slipstream.engine.device.memory import cache_bytes
 
 # The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
 _LARGEST_RADIX = 61
 
 # Lengths with separate programs, which take up to a fifth less time: also half a row of 48 points,
-# and 512, of shipped cases.
+# and 512, of shipped cases. Half a row of 16 or 32 takes a third less.
 _FIXED = frozenset(
-    {24, 512, *(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)}
+    {8, 16, 24, 512, *(n for n in range(32, 1025) if n % 16 == 0 and 720720 % (n // 16) == 0)}
 )
 # The most numbers that a thread copies at a time.
 _PART = 4096
@@ -80,14 +81,15 @@ def plan(
     if of_cosines:
         short = _shorten(*of_cosines)
         is_half, size, forward = short.is_half, short.size, short.forward
-    is_plain = not (is_rows or is_real or cosines) and _find_radices(n) != ()
+    is_plain = not (is_real or cosines) and (is_rows or _find_radices(n) != ())
     if is_rows:
-        name, special = "fft_rows", {"HALVES": is_half and not cosines}
+        name, is_halves = "fft_rows", is_half and not cosines
+        special = {"PLAIN": is_plain, "SCALED": scale != 1.0, "HALVES": is_halves}
     else:
         name = "fft_columns"
         special = _constants_of_columns(is_plain, scale, cosines is not None, is_half)
     kernel, length = _kernel(device, name, size, real.name, forward, of_cosines, **special)
-    functions = _compile_for_any_length(device, size, real.name, forward, is_plain)
+    functions = _compile_for_any_length(device, size, real.name, forward, is_plain and not is_rows)
     turns = _roots(2 * size, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
     factor = _bits_of(scale)
@@ -96,7 +98,7 @@ def plan(
         sizes = [size for size, _ in axes]
         form = [factor, is_real, 0 if turns is None else address_of(turns), *sizes]
         if is_rows:
-            after, called = [], functions[:1]
+            after, called = [int(_exceeds_cache(target))], functions[:1]
         else:
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form.append(source.shape[along])
@@ -112,6 +114,17 @@ def _constants_of_columns(
     is_plain: bool, scale: float, is_cosines: bool = False, is_half: bool = False
 ) -> dict[str, bool]:
     return {"PLAIN": is_plain, "SCALED": scale != 1.0, "COSINES": is_cosines, "HALVES": is_half}
+
+
+def _exceeds_cache(array: Array) -> bool:
+    """Return whether the array that this one is a part of takes half of the cache or more.
+
+    What is stored there first has left the cache by the time that it is read.
+    """
+    whole = array
+    while isinstance(whole.base, np.ndarray):
+        whole = whole.base
+    return 2 * int(whole.nbytes) >= cache_bytes()
 
 
 def _bits_of(number: float) -> int:
@@ -282,7 +295,10 @@ def _fixed(n: int) -> dict[str, Any]:
     """Return the constants of a length with a separate program."""
     if n not in _FIXED:
         return {}
-    return {"N": n, "RADICES": _find_radices(n), "LENGTH_HEADER": '"strided_fft.hpp"'}
+    # One pass takes a tenth to a sixth less time than two, although its numbers fill all registers.
+    # A first or last pass of 16 makes other lengths slower, or not faster.
+    radices = (16,) if n == 16 else _find_radices(n)
+    return {"N": n, "RADICES": radices, "LENGTH_HEADER": '"strided_fft.hpp"'}
 
 
 def _compile_for_any_length(

@@ -361,8 +361,9 @@ class AxisTransform(Part):
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
         self._width = width = before[axis] // 2 + 1 if real else before[axis]
         self._all = self._points = None
-        # A transform of a GPU may overwrite modes on the way to real points.
-        if modes.count < width or (real and (device.kind != "cpu" or device.tiled_transforms())):
+        # cuFFT uses the modes of real points as working memory, so it gets a copy of them.
+        self._overwrites = real and (device.kind != "cpu" or device.tiled_transforms())
+        if modes.count < width or self._overwrites:
             shape = tuple(width if a == axis else n for a, n in enumerate(before))
             # cuFFT needs real points at aligned addresses; the points of a column are not.
             aside = real and axis != len(before) - 1 and device.tiled_transforms()
@@ -432,7 +433,7 @@ class AxisTransform(Part):
         label = f"fft axis {self._axis - 1}"
         for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
             operation = self._device.fft(points, modes, self._axis, forward, scale=scale)
-            writes = [modes] if forward or not self._real else [points, modes]
+            writes = [points, modes] if self._overwrites and not forward else [modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane
             )

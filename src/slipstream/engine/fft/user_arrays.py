@@ -43,10 +43,8 @@ _IDLE = 64
 
 def array_key(array: Array) -> Hashable:
     """Return the identity of an array: address, layout, and whether it is writable."""
-    address: Any = (
-        array.__array_interface__["data"] if isinstance(array, np.ndarray) else array.data.ptr
-    )
-    return address, array.shape, array.strides, array.dtype
+    is_writable = array.flags.writeable if isinstance(array, np.ndarray) else True
+    return address_of(array), is_writable, array.shape, array.strides, array.dtype
 
 
 def _converts(given: np.dtype, taken: np.dtype) -> bool:
@@ -142,22 +140,25 @@ class UserArrays:
         shape, dtype = self._kinds[side]
         if not isinstance(array, np.ndarray):
             array = self._import_array(array, name)
-        takes = f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
+
+        def takes() -> str:  # the name of a type takes as long as all checks
+            return f"this plan takes shape {shape} and type {dtype} on rank {self._rank}"
+
         if isinstance(array, list | tuple) and not is_written:
             try:
                 array = np.asarray(array).astype(dtype, casting="same_kind")
             except (TypeError, ValueError) as error:
-                raise InputError(f"{name} is a list, but not of such numbers; {takes}") from error
+                raise InputError(f"{name} is a list, but not of such numbers; {takes()}") from error
         if not isinstance(array, (np.ndarray, self._device.array_module.ndarray)):
             modules = " or ".join(dict.fromkeys(("numpy", self._device.array_module.__name__)))
-            raise InputError(f"{name} is of type {type(array).__name__}; {takes}, from {modules}")
+            raise InputError(f"{name} is of type {type(array).__name__}; {takes()}, from {modules}")
         if not is_written and tuple(array.shape) == shape and _converts(array.dtype, dtype):
             array = array.astype(dtype)
         if tuple(array.shape) != shape or array.dtype != dtype:
             found = f"shape {tuple(array.shape)} and type {array.dtype}"
-            raise InputError(f"{name} is an array of {found}; {takes}")
+            raise InputError(f"{name} is an array of {found}; {takes()}")
         if isinstance(array, np.ma.MaskedArray):
-            raise InputError(f"{name} is a masked array; {takes}, with a value everywhere")
+            raise InputError(f"{name} is a masked array; {takes()}, with a value everywhere")
         if isinstance(array, np.ndarray):
             array = array.view(np.ndarray)
         elif array.device.id != (ordinal := getattr(self._device, "ordinal", None)):

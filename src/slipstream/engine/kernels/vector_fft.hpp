@@ -17,6 +17,7 @@
 #include LENGTH_HEADER
 
 #ifndef SLIPSTREAM_GPU
+#include <omp.h>
 #include <stdlib.h>
 
 // Numbers of all lanes.
@@ -113,16 +114,29 @@ INLINE void inner_pass(const Length& of, int pass, int length, Values* tile, con
   });
 }
 
+struct Nothing {
+  INLINE void operator()(int) const {}
+};
+
 #ifdef N
-// The same passes of a length that is known to the compiler, from pass P on.
-template <int P, int Sign, class First, class Last>
+// The butterflies in the passes before pass P.
+template <int P>
+INLINE constexpr int butterflies_before() {
+  int count = 0;
+  for (int p = 0; p < P; ++p) count += N / radices[p];
+  return count;
+}
+// The same passes of a length that is known to the compiler, from pass P on. `also(b)` is called with each
+// butterfly, by its number among those of all passes.
+template <int P, int Sign, class First, class Last, class Also>
 INLINE void fixed_passes(const Complex* RESTRICT roots, Values* RESTRICT tile, const First& first,
-                         const Last& last) {
+                         const Last& last, const Also& also) {
   using Here = Pass<P>;
   constexpr int R = Here::radix, stride = Here::stride, length = Here::length;
   for (int start = 0; start < N; start += length)
     for (int j = 0; j < stride; ++j) {
       const int origin = start + j;
+      also(butterflies_before<P>() + start / R + j);
       Values v[R];
       UNROLL for (int r = 0; r < R; ++r)
         v[r] = P == 0 ? first(origin + r * stride) : tile[origin + r * stride];
@@ -136,12 +150,12 @@ INLINE void fixed_passes(const Complex* RESTRICT roots, Values* RESTRICT tile, c
           tile[origin + r * stride] = turn(v[r], root<Sign>(roots, j * r * (N / length)));
       }
     }
-  if constexpr (P + 1 < passes) fixed_passes<P + 1, Sign>(roots, tile, first, last);
+  if constexpr (P + 1 < passes) fixed_passes<P + 1, Sign>(roots, tile, first, last, also);
 }
 template <int Sign, class First, class Last, class InPlace>
 INLINE void transform(const Length& of, Values* RESTRICT tile, const First& first,
                       const Last& last, const InPlace&) {
-  fixed_passes<0, Sign>(of.roots, tile, first, last);
+  fixed_passes<0, Sign>(of.roots, tile, first, last, Nothing{});
 }
 #else
 // The passes from number `pass` to the last but one, in place.
@@ -177,12 +191,13 @@ INLINE void transform(const Length& of, Values* RESTRICT tile, const First& firs
 
 #endif
 
-// From one tile to another, in order; the first is overwritten.
-template <int Sign>
-void transform_tile(const Length& of, Values* tile, Values* target) {
+// From one tile to another, in order; the first is overwritten. A length known to the compiler does something
+// else `also`, with each butterfly.
+template <int Sign, class Also = Nothing>
+void transform_tile(const Length& of, Values* tile, Values* target, const Also& also = Also{}) {
   const auto last = [&](int k, Values v) { target[k] = v; };
 #ifdef N
-  fixed_passes<0, Sign>(of.roots, tile, [&](int i) { return tile[i]; }, last);
+  fixed_passes<0, Sign>(of.roots, tile, [&](int i) { return tile[i]; }, last, also);
 #else
   passes_in_place<Sign>(of, tile, 0);
   last_pass<Sign>(of, tile, last);
@@ -219,10 +234,11 @@ INLINE Index tile_size(const Plan& plan) {
 // The functions of `vector_fft_tile.hpp` and `vector_fft_passes.hpp`. `any` is null where the length is known to the compiler.
 using TileTransform = void (*)(const Plan* plan, Values* tile, Values* target);
 using TilePasses = void (*)(const Length* of, Values* tile, Index pass);
-template <int Sign>
-INLINE void transform_any(TileTransform any, const Plan& plan, Values* tile, Values* target) {
+template <int Sign, class Also = Nothing>
+INLINE void transform_any(TileTransform any, const Plan& plan, Values* tile, Values* target,
+                          const Also& also = Also{}) {
 #ifdef N
-  transform_tile<Sign>(plan.of, tile, target);
+  transform_tile<Sign>(plan.of, tile, target, also);
 #else
   any(&plan, tile, target);
 #endif
@@ -232,7 +248,7 @@ INLINE void transform_any(TileTransform any, const Plan& plan, Values* tile, Val
 template <int Sign, class First>
 INLINE void transform_from(const First& first, TileTransform any, const Plan& plan, Values* tile, Values* target) {
 #ifdef N
-  fixed_passes<0, Sign>(plan.of.roots, tile, first, [&](int k, Values v) { target[k] = v; });
+  fixed_passes<0, Sign>(plan.of.roots, tile, first, [&](int k, Values v) { target[k] = v; }, Nothing{});
 #else
   for (int i = 0; i < int(plan.of.n); ++i) tile[i] = first(i);
   any(&plan, tile, target);
@@ -241,12 +257,25 @@ INLINE void transform_from(const First& first, TileTransform any, const Plan& pl
 template <int Sign, class Last>
 INLINE void transform_to(const Last& last, TileTransform any, const Plan& plan, Values* tile, Values* other) {
 #ifdef N
-  fixed_passes<0, Sign>(plan.of.roots, tile, [&](int i) { return tile[i]; }, last);
+  fixed_passes<0, Sign>(plan.of.roots, tile, [&](int i) { return tile[i]; }, last, Nothing{});
 #else
   any(&plan, tile, other);
   for (int k = 0; k < int(plan.of.n); ++k) last(k, other[k]);
 #endif
 }
+
+// Call a function in each thread, which takes its share of blocks. GNU's OpenMP takes 0.7 us to begin with one
+// thread, longer than a small transform.
+template <class Function>
+INLINE void in_threads(const Function& of_thread) {
+  if (omp_get_max_threads() == 1) {
+    of_thread();
+    return;
+  }
+  _Pragma("omp parallel") of_thread();
+}
+#define FOR_BLOCKS_OF_THREAD(block, blocks) \
+  _Pragma("omp for schedule(static) nowait") for (Index block = 0; block < (blocks); ++block)
 
 // Memory of a thread, which ends with it: plans have their own threads, which come and go.
 struct ThreadMemory {
@@ -530,31 +559,61 @@ INLINE void transpose(Vector* v) {
   }
 }
 
+// Copy past the caches.
+INLINE void stream_numbers(const Real* from, Real* to, Index count) {
+  Index i = 0;
+  const Index before = Index(-(unsigned long long)to / sizeof(Real) % lane_count);
+  for (; i < before && i < count; ++i) to[i] = from[i];
+  for (; i + lane_count <= count; i += lane_count) stream(to + i, load(from + i, Vector{}));
+  for (; i < count; ++i) to[i] = from[i];
+}
+
 // A row for each lane: of fewer rows, the last is read again, and not stored.
 template <class Number>
 struct Rows {
   Number* row[lane_count];
   int count;
   Index ahead;  // from these rows to the next ones
+  // Of rows [][b][c], from `first` on. Only the first place is divided for: divisions take longer than the
+  // transform of a short row.
   INLINE Rows(Number* base, Index first, Index rows, Index b, Index c, Index stride_a,
               Index stride_b, Index stride_c) {
     count = int(rows - first < lane_count ? rows - first : lane_count);
-    const auto place = [&](Index r) {
-      return r / (b * c) * stride_a + r / c % b * stride_b + r % c * stride_c;
-    };
-    for (int i = 0; i < lane_count; ++i) row[i] = base + place(first + (i < count ? i : count - 1));
-    ahead = place(first + lane_count) - place(first);
+    const Index plane = first / c;
+    Index k = first - plane * c, j = plane % b, place = plane / b * stride_a + j * stride_b + k * stride_c;
+    const Index begin = place, next_b = stride_b - c * stride_c, next_a = stride_a - b * stride_b;
+    for (int i = 0; i < lane_count; ++i) {
+      row[i] = base + place;
+      if (i + 1 >= count && count < lane_count) continue;
+      place += stride_c;
+      if (++k == c) place += next_b, k = 0, ++j;
+      if (j == b) place += next_a, j = 0;
+    }
+    ahead = place - begin;
   }
   INLINE Rows(Number* base, Index first, Index rows, Index stride) : ahead(lane_count * stride) {
     count = int(rows - first < lane_count ? rows - first : lane_count);
     for (int i = 0; i < lane_count; ++i) row[i] = base + (first + (i < count ? i : count - 1)) * stride;
   }
   INLINE void prefetch_after(Index n) const {
-    UNROLL for (int i = 0; i < lane_count; ++i) __builtin_prefetch(row[i] + n + ahead, 0, 1);
+    UNROLL for (int i = 0; i < lane_count; ++i) __builtin_prefetch(row[i] + n + ahead, 0, 3);
+  }
+  // One of PARTS parts of the next rows, of SIZE numbers each; of short rows, those after next. They are asked
+  // for row by row, while the CPU computes, and so arrive by then.
+  static constexpr int far = 1 << 13;
+  template <int SIZE, int PARTS>
+  INLINE void prefetch_part(int part) const {
+    constexpr int line = 64 / sizeof(Number), of_row = (SIZE + line - 1) / line;
+    constexpr int bytes = lane_count * SIZE * sizeof(Number), blocks = bytes < far ? far / bytes : 1;
+    constexpr int count = lane_count * of_row, each = (count + PARTS - 1) / PARTS;
+    UNROLL for (int i = part * each; i < (part + 1) * each; ++i)
+      if (count % PARTS == 0 || i < count)
+        __builtin_prefetch(row[i / of_row] + blocks * ahead + i % of_row * line, 0, 3);
   }
   // Numbers `n` onwards of all rows of `size` numbers, a vector for each number, and back.
+  template <bool ASKS>
   INLINE void load_some(Vector* v, Index n, Index size) const {
-    prefetch_after(n);
+    if constexpr (ASKS) prefetch_after(n);
     if (n + lane_count <= size) {
       UNROLL for (int i = 0; i < lane_count; ++i) v[i] = load(row[i] + n, Vector{});
     } else {
@@ -564,7 +623,6 @@ struct Rows {
     transpose(v);
   }
   INLINE void store_some(Vector* v, Index n, Index size) const {
-    prefetch_after(n);
     transpose(v);
     if (n + lane_count <= size && count == lane_count) {
       UNROLL for (int i = 0; i < lane_count; ++i) store(row[i] + n, v[i]);
@@ -574,10 +632,11 @@ struct Rows {
     for (int i = 0; i < count; ++i) store_lanes(row[i] + n, v[i], some);
   }
   // As `size` complex, or real, numbers.
+  template <bool ASKS = true>
   INLINE void load_complex(Values* RESTRICT tile, Index size) const {
     for (Index n = 0; n < size; n += lane_count / 2) {
       Vector v[lane_count];
-      load_some(v, 2 * n, 2 * size);
+      load_some<ASKS>(v, 2 * n, 2 * size);
       UNROLL for (int k = 0; k < lane_count / 2; ++k) tile[n + k] = {v[2 * k], v[2 * k + 1]};
     }
   }
@@ -596,7 +655,7 @@ struct Rows {
   INLINE void load_real(Index size, const Put& put) const {
     for (Index n = 0; n < size; n += lane_count) {
       Vector v[lane_count];
-      load_some(v, n, size);
+      load_some<true>(v, n, size);
       UNROLL for (int k = 0; k < lane_count; ++k) put(n + k, v[k]);
     }
   }
@@ -607,6 +666,14 @@ struct Rows {
       UNROLL for (int k = 0; k < lane_count; ++k) v[k] = get(n + k) * all_lanes(scale, Vector{});
       store_some(v, n, size);
     }
+  }
+  // Store rows of `size` numbers that lie side by side elsewhere, past the caches: in one piece, if there are no
+  // gaps between these, so that no line of memory is stored in two parts.
+  INLINE void stream_packed(const Number* packed, Index size) const {
+    bool are_joined = count == lane_count;
+    for (int i = 1; i < count; ++i) are_joined &= row[i] == row[0] + i * size;
+    if (are_joined) stream_numbers(packed, row[0], count * size);
+    else for (int i = 0; i < count; ++i) stream_numbers(packed + i * size, row[i], size);
   }
 };
 

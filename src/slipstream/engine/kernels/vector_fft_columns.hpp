@@ -25,7 +25,7 @@ struct Columns {
   TileTransform transform;
   TilePasses passes;
 };
-KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
+static void transform_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
   Columns all = *columns;
   const Cosines& by = plan->cosines;
   const bool is_real = !PLAIN && !COSINES && all.is_real;
@@ -51,8 +51,8 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
 #else
   constexpr bool writes_other = PLAIN;
 #endif
-  FOR_BLOCKS(block, tiles.count()) {
-    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+  Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+  FOR_BLOCKS_OF_THREAD(block, tiles.count()) {
     const Pieces pieces(tiles, block);
     const Real* from = source + (from_reals ? 1 : 2) * (pieces.field * all.source_a);
     Real* to = target + (to_reals ? 1 : 2) * (pieces.field * all.target_a);
@@ -150,6 +150,9 @@ KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, con
       else pieces.scatter(rows_out, modes_out, modes, (const Complex*)last_beside);
     }
   }
+}
+KERNEL fft_columns(const Real* source, Real* target, const Columns* columns, const Plan* plan) {
+  in_threads([&] { transform_columns(source, target, columns, plan); });
 }
 
 #endif

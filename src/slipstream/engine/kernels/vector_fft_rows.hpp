@@ -7,23 +7,50 @@
 // Transform rows [a][b][c][]: of n complex numbers; or if `is_real` between n real ones and half of their
 // modes, by n / 2 complex ones if there are `turns`; or, of cosines and sines, of real ones. All are
 // multiplied by `scale`. Rows are contiguous; strides count real numbers. Both arrays may be the same.
+// Results that nobody reads soon, since the caches cannot hold them, are stored past the caches if it `streams`.
 //
-// Constants: HALVES, if there are `turns` and no cosines; see vector_fft.hpp.
+// Constants: PLAIN, if all numbers are complex; HALVES, if there are `turns` and no cosines; SCALED, if results are
+// multiplied by `scale`; see vector_fft.hpp.
 struct RowsOf {
   double scale;
   Index is_real;
   const Complex* turns;
-  Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c;
+  Index a, b, c, source_a, source_b, source_c, target_a, target_b, target_c, streams;
   TileTransform transform;
 };
-KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
-  const RowsOf all = *sizes;
+
+// Whether passes ask for the next rows, and not the loads before them. Lengths with programs are even, so real
+// rows are HALVES, and cosines and sines are the only others.
+#ifdef N
+constexpr bool asks_in_passes = HALVES || PLAIN;
+#else
+constexpr bool asks_in_passes = false;
+#endif
+// No lambda, whose call GCC leaves out, as one without effect.
+struct NextRows {
+  const Rows<const Real>& from;
+  INLINE void operator()(int butterfly) const {
+#ifdef N
+    constexpr int numbers = 2 * (HALVES && SIGN > 0 ? N + 1 : N);
+    if constexpr (asks_in_passes) from.prefetch_part<numbers, butterflies_before<passes>()>(butterfly);
+#endif
+  }
+};
+
+static void transform_rows(const Real* source, Real* target, const RowsOf& all, const Plan* plan) {
   const Cosines& by = plan->cosines;
-  const bool is_half = HALVES || all.turns, is_real = !HALVES && all.is_real;
-  const Real scale = Real(all.scale);
-  const Index rows = all.a * all.b * all.c, n = plan->of.n, points = HALVES ? 0 : by.points;
-  FOR_BLOCKS(block, (rows + lane_count - 1) / lane_count) {
-    Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+  const bool is_half = HALVES || all.turns, is_real = !(HALVES || PLAIN) && all.is_real;
+#ifdef N
+  const Index n = N;
+#else
+  const Index n = plan->of.n;
+#endif
+  const Index points = HALVES || PLAIN ? 0 : by.points, half = is_real ? n / 2 + 1 : n;
+  const Index modes_in = HALVES && SIGN > 0 ? n + 1 : half, modes_out = HALVES && SIGN < 0 ? n + 1 : half;
+  const Real scale = SCALED ? Real(all.scale) : 1;
+  const Index rows = all.a * all.b * all.c, blocks = (rows + lane_count - 1) / lane_count;
+  Values *tile = tiles_of_thread(tile_size(*plan)), *other = tile + tile_size(*plan);
+  FOR_BLOCKS_OF_THREAD(block, blocks) {
     const Index first = block * lane_count;
     const Rows<const Real> from(source, first, rows, all.b, all.c, all.source_a, all.source_b,
                                 all.source_c);
@@ -38,11 +65,11 @@ KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Pla
     } else if (is_real && SIGN < 0) {
       from.load_real(n, [&](Index i, Vector v) { tile[i] = {v, Vector{}}; });
     } else {
-      from.load_complex(tile, HALVES ? (SIGN > 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n);
+      from.load_complex<!asks_in_passes>(tile, modes_in);
       if (is_real) complete_modes(tile, n);
       if (HALVES && SIGN > 0) halves_of_modes(tile, n, all.turns, [=](Index k) { return tile[k]; });
     }
-    transform_any<SIGN>(all.transform, *plan, tile, other);
+    transform_any<SIGN>(all.transform, *plan, tile, other, NextRows{from});
     if (points) {
       Vector* numbers = (Vector*)tile;
       const auto results = [&](Index k, Values mode) {
@@ -51,14 +78,25 @@ KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Pla
       if (is_half && SIGN < 0) modes_of_halves(other, n, all.turns, results);
       else for (Index k = 0; k < n; ++k) results(k, other[k]);
       to.store_real(points, scale, [&](Index i) { return numbers[i]; });
-    } else if (is_real && SIGN > 0) {
+      continue;
+    }
+    if (is_real && SIGN > 0) {
       to.store_real(n, scale, [&](Index i) { return other[i].re; });
+      continue;
+    }
+    if (HALVES && SIGN < 0) modes_of_halves(other, n, all.turns, [=](Index k, Values mode) { other[k] = mode; });
+    if (all.streams) {
+      Real* packed = (Real*)tile;
+      Rows<Real>(packed, 0, lane_count, 2 * modes_out).store_complex(other, modes_out, scale);
+      to.stream_packed(packed, 2 * modes_out);
     } else {
-      if (HALVES && SIGN < 0)
-        modes_of_halves(other, n, all.turns, [=](Index k, Values mode) { other[k] = mode; });
-      to.store_complex(other, HALVES ? (SIGN < 0 ? n + 1 : n) : is_real ? n / 2 + 1 : n, scale);
+      to.store_complex(other, modes_out, scale);
     }
   }
+  if (all.streams) wait_for_streamed_stores();
+}
+KERNEL fft_rows(const Real* source, Real* target, const RowsOf* sizes, const Plan* plan) {
+  in_threads([&] { transform_rows(source, target, *sizes, plan); });
 }
 
 #endif

@@ -216,6 +216,15 @@ def test_transforms_of_strided_views_equal_numpys(shape, real, kind, data):
     np.testing.assert_allclose(target, expected, rtol=0, atol=100 * np.finfo(real).eps)
 
 
+def test_addresses_are_those_of_first_elements():
+    whole = np.zeros((4, 6, 3), np.complex64)
+    read_only = whole[1:]
+    read_only.flags.writeable = False
+    views = whole[::-1, 2:, ::2], whole.T, read_only
+    for array in (whole, *views, np.zeros(0), np.zeros(2, ">f4"), np.zeros((), bool)):
+        assert address_of(array) == array.ctypes.data
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_transform_in_place_of_reversed_axes(axis):
     # FFTW 3.3.10 ends the process where it plans these in place.

@@ -180,6 +180,34 @@ def test_lanes_of_one_tile_have_columns_of_several_planes(n, real):
         np.testing.assert_array_equal(rows[..., columns:], before[..., columns:])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("n", [6, 16, 64, 67])
+def test_rows_of_large_arrays_get_the_same_bits_past_the_caches(n, dtype, monkeypatch):
+    """They may begin anywhere, and have gaps between them; what is beside them is left."""
+    real = np.zeros(0, dtype).real.dtype
+    complex_dtype = np.result_type(dtype, np.complex64)
+    points, modes = draw((37, n), dtype), draw((37, n), complex_dtype)
+    if np.dtype(dtype).kind == "f":
+        modes = np.fft.rfft(points).astype(complex_dtype)
+    for source, like, forward in ((points, modes, True), (modes, points, False)):
+        monkeypatch.undo()
+        expected = transformed(source, np.empty_like(like), 1, forward)
+        monkeypatch.setattr(vector_fft, "cache_bytes", lambda: 0)
+        for begin, gap in itertools.product((0, 1, 5), (0, 3)):
+            memory = draw((40 * (like.shape[1] + gap) * like.itemsize // real.itemsize,), real)
+            before = memory.copy()
+            part = memory[2 * begin :].view(like.dtype)[: 37 * (like.shape[1] + gap)]
+            target = part.reshape(37, -1)[:, : like.shape[1]]
+            transformed(source, target, 1, forward)
+            np.testing.assert_array_equal(target, expected)
+            target[...] = (
+                before[2 * begin :]
+                .view(like.dtype)[: part.size]
+                .reshape(37, -1)[:, : like.shape[1]]
+            )
+            np.testing.assert_array_equal(memory, before)
+
+
 def test_arrays_with_gaps_and_reversed_ones():
     whole = draw((6, 10, 8), complex)
     for view in (whole[:, ::2], whole[..., ::2], whole[::-1, :, ::-1], whole[:, 3:4]):
