@@ -27,8 +27,8 @@ from slipstream.engine.device.device_interface import (
     address_of,
     host_values,
 )
+from slipstream.engine.device.fft_lengths import fourier_factors, period
 from slipstream.engine.device.lane_programs import HostCall, LaneNode
-from slipstream.engine.device.vector_fft import fourier_factors, period
 
 __all__ = [
     "REAL_NAMES",

@@ -429,8 +429,11 @@ class AxisTransform(Part):
         self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
     ) -> None:
         label = f"fft axis {self._axis - 1}"
-        for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
+        parts = list(in_lanes(graph, self._axis, source, target))
+        for lane, (points, modes) in parts:
             operation = self._device.fft(points, modes, self._axis, forward, scale=scale)
+            if len(parts) == 1 and source.nbytes >= _DIVIDED:  # a line: threads share it
+                operation = self._device.with_all_threads(operation)
             writes = [modes] if forward or not self._real else [points, modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane
