@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,3 +96,18 @@ def test_chunks_of_pencils_give_the_same_bits(
     for one in results[1:]:
         for first, second in zip(results[0], one, strict=True):
             assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2,), (0, 2)])
+def test_long_lines_have_the_same_bits_on_any_ranks(comm, device, device_kind, axes):
+    if device_kind != "cpu":
+        pytest.skip("CPUs have another transform for them")
+    shape, given = (4, 6, 8192), {"device": device, "axes": axes}
+    u = np.random.default_rng(7).standard_normal(shape)
+    alone, shared = DistributedFFT(shape, **given), DistributedFFT(shape, comm=comm, **given)
+    modes = alone.forward(u)
+    part = shared.forward(np.ascontiguousarray(u[tuple(shared.input_box.slices())]))
+    np.testing.assert_array_equal(part, modes[tuple(shared.output_box.slices())])
+    back = shared.backward(part)
+    points = alone.backward(modes)[tuple(shared.input_box.slices())]
+    np.testing.assert_array_equal(back, points)

@@ -185,4 +185,4 @@ def _makhoul_order(n: int) -> np.ndarray:
 
 def _wave(numerator: np.ndarray, denominator: int) -> np.ndarray:
     """Return exp(-2 pi i numerator / denominator), rounded once."""
-    return gpu_fft_launch.roots(denominator, np.float64, numerator % denominator)
+    return gpu_fft_launch.roots_at(numerator % denominator, denominator, np.float64)

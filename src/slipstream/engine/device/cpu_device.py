@@ -40,7 +40,13 @@ from slipstream.engine.device.device_interface import (
     address_of,
 )
 from slipstream.engine.device.host_compiler import COMPILATIONS
-from slipstream.engine.device.lane_programs import Crew, HostCall, LaneNode, LanePrograms
+from slipstream.engine.device.lane_programs import (
+    Crew,
+    HostCall,
+    LaneNode,
+    LanePrograms,
+    in_sequence,
+)
 from slipstream.engine.device.memory import (
     MappedBytes,
     map_file,
@@ -396,8 +402,17 @@ class HostDevice(Device):
         forward: bool,
         scratch: Scratch | None = None,
         scale: float = 1.0,
+        among_many: bool = False,
     ) -> Operation:
-        return vector_fft.plan(self, source, target, axis, forward, scale=scale)
+        return vector_fft.plan(
+            self, source, target, axis, forward, scale=scale, among_many=among_many
+        )
+
+    def with_all_threads(self, operation: Operation) -> Operation:
+        if self._threads_per_lane == self.threads or not isinstance(operation, HostCall):
+            return operation
+        limits = self._limit(self.threads), self._limit(self._threads_per_lane)
+        return in_sequence(self, [limits[0], operation, limits[1]])
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
         begin, end = self._limit(self._threads_per_lane), self._limit(thread_count())

@@ -444,6 +444,7 @@ class CudaDevice(Device):
         forward: bool,
         scratch: Scratch | None = None,
         scale: float = 1.0,
+        among_many: bool = False,
     ) -> Operation:
         with self.context, self._explain_lack_of("cuFFT's work area"):
             plan = strided_plan(source, target, axis, forward, cast(CufftScratch | None, scratch))

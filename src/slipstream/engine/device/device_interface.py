@@ -330,12 +330,15 @@ class Device(ABC):
         forward: bool,
         scratch: Scratch | None = None,
         scale: float = 1.0,
+        among_many: bool = False,
     ) -> Operation:
         """Return the unnormalised transform along `axis`, all other axes batched, times a constant.
 
         Real to complex if `source` is real, complex to real if `target` is, else complex. The
         arrays may be strided views. A complex-to-real transform may overwrite its source. Complex
         transforms may be in place. Transforms with the same scratch must not run at the same time.
+        Rows `among_many` of planes have the bits that they have between products of fields
+        (`vector_fft.bind_products`), which treat rows together however long they are.
         """
 
     def has_cosine_transforms(self) -> bool:
@@ -373,6 +376,10 @@ class Device(ABC):
     @abstractmethod
     def tiled_transforms(self) -> bool:
         """Return whether this device prefers tiled kernels (`strided_fft.hpp`) where they fit."""
+
+    def with_all_threads(self, operation: Operation) -> Operation:
+        """Return an operation that may use the threads of all lanes, which are idle meanwhile."""
+        return operation
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:
         """Return programs that run lists of nodes concurrently, for the lanes of a CPU."""

@@ -56,9 +56,13 @@ def factorise(n: int, budget: int = 16, first: int = 1, last: int = 1) -> tuple[
     return min(candidates, key=cost, default=None)
 
 
-def roots(n: int, real_dtype: np.typing.DTypeLike, k: np.ndarray | None = None) -> np.ndarray:
-    """Return exp(-2 pi i k / n), for all k < n or those given, rounded once, exactly symmetric."""
-    k = np.arange(n, dtype=np.int64) if k is None else k
+def roots(n: int, real_dtype: np.typing.DTypeLike) -> np.ndarray:
+    """Return exp(-2 pi i k / n) for k < n, rounded once, and exactly symmetric."""
+    return roots_at(np.arange(n, dtype=np.int64), n, real_dtype)
+
+
+def roots_at(k: np.ndarray, n: int, real_dtype: np.typing.DTypeLike) -> np.ndarray:
+    """Return exp(-2 pi i k / n) for integers 0 <= k < n, rounded once."""
     octant, rest = np.divmod(8 * k, n)
     rest = np.where(octant % 2, n - rest, rest)  # eighths of k / n from the nearest axis
     angle = 2 * np.arccos(np.longdouble(-1)) * rest.astype(np.longdouble) / (8 * n)
@@ -66,7 +70,7 @@ def roots(n: int, real_dtype: np.typing.DTypeLike, k: np.ndarray | None = None) 
     swapped = np.isin(octant, (1, 2, 5, 6))
     real = np.where(swapped, sine, cosine) * np.where(np.isin(octant, (2, 3, 4, 5)), -1, 1)
     imaginary = np.where(swapped, cosine, sine) * np.where(octant < 4, -1, 1)
-    table = np.empty(len(k), np.result_type(real_dtype, np.complex64))
+    table = np.empty(k.shape, np.result_type(real_dtype, np.complex64))
     table.real, table.imag = real, imaginary
     return table
 

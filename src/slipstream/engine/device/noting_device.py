@@ -210,6 +210,7 @@ class NotingDevice(Device):
         forward: bool,
         scratch: Scratch | None = None,
         scale: float = 1.0,
+        among_many: bool = False,
     ) -> Operation:
         return nothing
 

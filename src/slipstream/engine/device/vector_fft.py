@@ -6,7 +6,6 @@ lanes, so results have the same bits however arrays are divided among batches, t
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -14,8 +13,6 @@ from typing import Any, cast
 import numpy as np
 
 from slipstream.engine.array_types import Array
-from slipstream.engine.device import gpu_fft_launch
-from slipstream.engine.device.cosine_transforms import ShortTransform, shorten
 from slipstream.engine.device.device_interface import (
     REAL_NAMES,
     Device,
@@ -25,11 +22,19 @@ from slipstream.engine.device.device_interface import (
     Stream,
     address_of,
 )
+from slipstream.engine.device.fft_lengths import (
+    CosineKind,
+    Length,
+    call_kernel,
+    find_radices,
+    get_length,
+    get_roots,
+    get_short_transform,
+    put_addresses,
+)
 from slipstream.engine.device.lane_programs import HostCall, in_sequence
+from slipstream.engine.device.long_lines import LineKernel, find_line_kernel
 from slipstream.engine.device.memory import cache_bytes
-
-# The largest radix that `vector_fft.hpp` has: lengths with larger primes are convolutions.
-_LARGEST_RADIX = 61
 
 # Lengths with separate programs, which take up to a fifth less time: also half a row of 48 points,
 # and 512, of shipped cases. Half a row of 16 or 32 takes a third less.
@@ -55,6 +60,7 @@ def plan(
     forward: bool,
     scale: float = 1.0,
     cosines: tuple[str, bool] | None = None,
+    among_many: bool = False,
 ) -> Operation:
     """Return the transform ``source -> target`` along an axis, times a constant; see `Device.fft`.
 
@@ -69,19 +75,26 @@ def plan(
     ]
     is_whole = all(stride % array.itemsize == 0 for array in pair for stride in array.strides)
     if not contiguous or not is_whole:
-        return _plan_through_copies(device, source, target, axis, forward, scale, cosines)
+        return _plan_through_copies(
+            device, source, target, axis, forward, scale, cosines, among_many
+        )
     along = contiguous[-1]
     real = np.zeros(0, source.dtype).real.dtype
     n = (source if forward else target).shape[axis]
     is_real = source.dtype.kind != target.dtype.kind
     is_rows = axis == along
+    factor = _bits_of(scale)
+    if is_rows and not (cosines or among_many):
+        lines = find_line_kernel(device, n, real.name, is_real, forward)
+        if lines is not None:
+            return _plan_lines(device, lines, pair, axis, factor)
     is_half = is_real and n % 2 == 0
     size = n // 2 if is_half else n
     of_cosines = (n, *cosines) if cosines else None
     if of_cosines:
-        short = _shorten(*of_cosines)
+        short = get_short_transform(*of_cosines)
         is_half, size, forward = short.is_half, short.size, short.forward
-    is_plain = not (is_real or cosines) and (is_rows or _find_radices(n) != ())
+    is_plain = not (is_real or cosines) and (is_rows or find_radices(n) != ())
     if is_rows:
         name, is_halves = "fft_rows", is_half and not cosines
         special = {"PLAIN": is_plain, "SCALED": scale != 1.0, "HALVES": is_halves}
@@ -90,9 +103,8 @@ def plan(
         special = _constants_of_columns(is_plain, scale, cosines is not None, is_half)
     kernel, length = _kernel(device, name, size, real.name, forward, of_cosines, **special)
     functions = _compile_for_any_length(device, size, real.name, forward, is_plain and not is_rows)
-    turns = _roots(2 * size, real.name) if is_half else None
+    turns = get_roots(2 * size, real.name) if is_half else None
     units = (real.itemsize,) * 2 if is_rows else (source.itemsize, target.itemsize)
-    factor = _bits_of(scale)
     calls = []
     for first, second, axes in _parts(pair, {axis, along}):
         sizes = [size for size, _ in axes]
@@ -103,11 +115,31 @@ def plan(
             axes = [*axes, (n, (source.strides[axis], target.strides[axis]))]
             form.append(source.shape[along])
             after, called = _NO_TABLES, functions
-        steps = [axis_steps[side] // units[side] for side in (0, 1) for _, axis_steps in axes]
-        arguments = [*form, *steps, *after]
+        arguments = [*form, *_steps(axes, *units), *after]
         kept = source, target, turns
-        calls.append(_call(kernel, length, first, second, arguments, called, kept))
+        calls.append(call_kernel(kernel, length, first, second, arguments, called, kept))
+    return _in_sequence(device, calls)
+
+
+def _plan_lines(
+    device: Device, kernel: LineKernel, pair: tuple[Array, Array], axis: int, factor: int
+) -> Operation:
+    """Return the transform of long lines, one after the other."""
+    unit = pair[0].real.itemsize
+    calls = []
+    for first, second, axes in _parts(pair, {axis}):
+        arguments = [factor, *(size for size, _ in axes), *_steps(axes, unit, unit)]
+        calls.append(kernel.bind(first, second, arguments, pair))
+    return _in_sequence(device, calls)
+
+
+def _in_sequence(device: Device, calls: list[Operation]) -> Operation:
     return calls[0] if len(calls) == 1 else in_sequence(device, cast("list[HostCall]", calls))
+
+
+def _steps(axes: _Axes, *units: int) -> list[int]:
+    """Return the strides of axes in source and target, in units of each."""
+    return [steps[side] // units[side] for side in (0, 1) for _, steps in axes]
 
 
 def _constants_of_columns(
@@ -140,10 +172,11 @@ def _plan_through_copies(
     forward: bool,
     scale: float,
     cosines: tuple[str, bool] | None,
+    among_many: bool,
 ) -> Operation:
     """Return a transform between contiguous copies."""
     first, last = np.empty(source.shape, source.dtype), np.empty(target.shape, target.dtype)
-    transform = plan(device, first, last, axis, forward, scale, cosines)
+    transform = plan(device, first, last, axis, forward, scale, cosines, among_many)
 
     def run(stream: Stream) -> None:
         first[...] = source
@@ -201,7 +234,7 @@ def bind_lines(
         and (copy := _plan_row_copies(device, source, target, (a, b, columns)))
     ):
         return copy
-    is_plain = _find_radices(n) != ()
+    is_plain = find_radices(n) != ()
     kernel, length = _kernel(
         device, "fft_columns", n, real, forward, None, **_constants_of_columns(is_plain, scale)
     )
@@ -212,7 +245,7 @@ def bind_lines(
     ]
     functions = _compile_for_any_length(device, n, real, forward, is_plain)
     arguments = [_bits_of(scale), 0, 0, a, b, columns, *source[1], *target[1], *tables]
-    return _call(kernel, length, source[0], target[0], arguments, functions, (source, target))
+    return call_kernel(kernel, length, source[0], target[0], arguments, functions, (source, target))
 
 
 def _plan_row_copies(
@@ -266,7 +299,7 @@ def bind_products(
     size = n // 2 if is_half else n
     constants = {"REAL": REAL_NAMES[real], **_fixed(size), **product}
     kernel = device.kernel("vector_product.hpp", "product_of_rows", **constants)
-    turns, length = _roots(n, real), _get_length(size, real)
+    turns, length = get_roots(n, real), get_length(size, real)
     functions = [
         _compile_for_any_length(device, size, real, forward)[0] for forward in (False, True)
     ]
@@ -278,7 +311,7 @@ def bind_products(
     call = kernel.bind(RowLaunch(1, 1), *arrays, table, length.plan, *stored)
     if isinstance(call, HostCall):  # not where nothing runs
         call.kept = *arrays, table, length, turns, tables, *stored
-        _put_addresses(call, table, functions)
+        put_addresses(call, table, functions)
     return call
 
 
@@ -297,7 +330,7 @@ def _fixed(n: int) -> dict[str, Any]:
         return {}
     # One pass takes a tenth to a sixth less time than two, although its numbers fill all registers.
     # A first or last pass of 16 makes other lengths slower, or not faster.
-    radices = (16,) if n == 16 else _find_radices(n)
+    radices = (16,) if n == 16 else find_radices(n)
     return {"N": n, "RADICES": radices, "LENGTH_HEADER": '"strided_fft.hpp"'}
 
 
@@ -305,49 +338,15 @@ def _compile_for_any_length(
     device: Device, n: int, real: str, forward: bool, is_plain: bool = False
 ) -> list[Operation | None]:
     """Return a `TileTransform` and `TilePasses`; None if the kernel does not call it."""
-    if n in _FIXED or (is_plain and len(_find_radices(n)) <= 2):
+    if n in _FIXED or (is_plain and len(find_radices(n)) <= 2):
         return [None, None]
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     header, name = "vector_fft_passes.hpp", "transform_passes"
     if not is_plain:
         header, name = "vector_fft_tile.hpp", "transform_whole_tile"
-        constants["CHIRP"] = not _find_radices(n)
+        constants["CHIRP"] = not find_radices(n)
     call = device.kernel(header, name, **constants).bind(RowLaunch(1, 1))
     return [None, call] if is_plain else [call, None]
-
-
-def _call(
-    kernel: Kernel,
-    length: _Length,
-    source: Array | int,
-    target: Array | int,
-    arguments: Sequence[int],
-    functions: Sequence[Operation | None],
-    kept: tuple[Any, ...],
-) -> Operation:
-    """Return the call of a kernel from one array, or address, to another; it keeps `kept` alive.
-
-    The kernel calls the functions, whose addresses follow the arguments.
-    """
-    table = np.array([*arguments, *[0] * len(functions)], np.int64)
-    call = kernel.bind(RowLaunch(1, 1), source, target, table, length.plan)
-    if isinstance(call, HostCall):  # not where nothing runs
-        call.kept = *kept, table, length
-        _put_addresses(call, table, functions)
-    return call
-
-
-def _put_addresses(
-    call: HostCall, table: np.ndarray, functions: Sequence[Operation | None]
-) -> None:
-    """Have the addresses of functions put at the end of a table once they are compiled."""
-    called = [function if isinstance(function, HostCall) else None for function in functions]
-
-    def put() -> None:
-        table[-len(called) :] = [function.address if function else 0 for function in called]
-
-    if any(called):
-        call.fillers.append(put)
 
 
 def _kernel(
@@ -356,112 +355,10 @@ def _kernel(
     n: int,
     real: str,
     forward: bool,
-    cosines: tuple[int, str, bool] | None = None,
+    cosines: CosineKind | None = None,
     **special: bool,
-) -> tuple[Kernel, _Length]:
+) -> tuple[Kernel, Length]:
     """Return the kernel for transforms of `n` elements, and the description of the length."""
     constants: dict[str, Any] = {"REAL": REAL_NAMES[real], "SIGN": -1 if forward else 1}
     constants |= _fixed(n) | special
-    return device.kernel(f"vector_{name}.hpp", name, **constants), _get_length(n, real, cosines)
-
-
-class _Length:
-    """The description of a length for `vector_fft.hpp`: the address of a `Plan`."""
-
-    def __init__(self, n: int, real: str, cosines: tuple[int, str, bool] | None) -> None:
-        self._kept: list[np.ndarray] = []
-        radices = _find_radices(n)
-        if radices:
-            entries = [*self._passes(n, radices, real), *[0] * 7]
-        else:
-            by = next(m for m in itertools.count(2 * n - 1) if max(_find_primes(m)) <= 7)
-            tables = [self._keep(table) for table in _make_chirp(n, by, real)]
-            entries = [n, *[0] * 4, *self._passes(by, _find_radices(by), real), *tables]
-        of_cosines = self._cosines(_shorten(*cosines), real) if cosines else [0] * 3
-        self.plan = np.array([*entries, *of_cosines], np.int64)
-
-    def _cosines(self, short: ShortTransform, real: str) -> list[int]:
-        """Return a `Cosines` of the header."""
-        complex_type = np.result_type(real, np.complex64)
-        pair = np.dtype([("places", np.int64, 2), ("factors", complex_type, 2)])
-        tables = []
-        for places, factors in (
-            (short.points, short.point_factors),
-            short.results_of_modes(),
-        ):
-            table = np.empty(len(places), pair)
-            table["places"], table["factors"] = places, factors
-            tables.append(self._keep(table))
-        return [len(short.mode_of), *tables]
-
-    def _passes(self, n: int, radices: tuple[int, ...], real: str) -> list[int]:
-        """Return a `Length` of the header."""
-        # Passes leave the digits of modes in the reverse order.
-        positions = np.arange(0, n, radices[-1], dtype=np.int64)
-        modes, weight, length = np.zeros_like(positions), 1, n
-        for radix in radices[:-1]:
-            length //= radix
-            modes += weight * (positions // length % radix)
-            weight *= radix
-        tables = np.array(radices, np.int64), modes, _roots(n, real)
-        return [n, len(radices), *map(self._keep, tables)]
-
-    def _keep(self, table: np.ndarray) -> int:
-        self._kept.append(table)
-        return address_of(table)
-
-
-@functools.cache
-def _get_length(n: int, real: str, cosines: tuple[int, str, bool] | None = None) -> _Length:
-    return _Length(n, real, cosines)
-
-
-@functools.cache
-def _shorten(n: int, kind: str, orthonormal: bool) -> ShortTransform:
-    return shorten(kind, n, orthonormal)
-
-
-def _make_chirp(n: int, by: int, real: str) -> list[np.ndarray]:
-    """Return the tables by which transforms of length `by` give one of another length."""
-    k = np.arange(n, dtype=np.int64)
-    # Angles of pi k^2 / n, by squares modulo 2 n.
-    chirp = gpu_fft_launch.roots(2 * n, np.longdouble)[k * k % (2 * n)]
-    wave = np.zeros(by, chirp.dtype)
-    wave[:n] = wave[(by - k) % by] = chirp.conj()
-    return [
-        one.astype(np.result_type(real, np.complex64)) for one in (chirp, np.fft.fft(wave) / by)
-    ]
-
-
-@functools.cache
-def _roots(n: int, real: str) -> np.ndarray:
-    return gpu_fft_launch.roots(n, real)
-
-
-def _find_radices(n: int) -> tuple[int, ...]:
-    """Return radices whose product is `n`, the smallest first; none if a prime is too large.
-
-    They make few passes, and the first, which reads memory, is the lightest: on an EPYC of the
-    fifth generation 128 rows take a tenth less time by 2 and 8 and 8 than in the reverse order.
-    """
-    primes = _find_primes(n)
-    if max(primes) > _LARGEST_RADIX:
-        return ()
-    odd, twos = [prime for prime in primes if prime > 2], primes.count(2)
-    eights, rest = divmod(twos, 3)
-    few = {0: [], 1: [4, 4] if eights else [2], 2: [4]}[rest]
-    eights -= rest == 1 and eights > 0
-    return tuple(sorted([*odd, *few, *[8] * eights])) or (1,)
-
-
-def _find_primes(n: int) -> list[int]:
-    """Return the prime factors of a number, with their multiplicity; of 1, 1."""
-    factors, prime = [], 2
-    while n > 1:
-        if prime * prime > n:
-            prime = n
-        while n % prime == 0:
-            factors.append(prime)
-            n //= prime
-        prime += 1
-    return factors or [1]
+    return device.kernel(f"vector_{name}.hpp", name, **constants), get_length(n, real, cosines)

@@ -382,6 +382,11 @@ class Arguments:
         fourier = all(kind == "fft" for kind in self.kinds)
         return every and fourier and self.half_axis in (None, len(self.shape) - 1)
 
+    @property
+    def has_planes(self) -> bool:
+        """Whether an engine that transforms planes of three axes may take it, on some ranks."""
+        return len(self.shape) == 3 and self.is_usual
+
     def route(self, workers: int) -> list[Stage]:
         """Return the route of an array [field, ...axes] through a transform on `workers` ranks."""
         source, target = (

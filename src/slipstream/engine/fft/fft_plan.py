@@ -421,7 +421,8 @@ class Plan:
                     kind = a.kinds[a.axes.index(axis - 1)]
                     if kind == "fft":
                         dtype, half = a.complex_dtype, axis - 1 == a.half_axis
-                        part = AxisTransform(device, shape, axis, a.modes[axis - 1], half, dtype)
+                        modes, of_planes = a.modes[axis - 1], a.has_planes
+                        part = AxisTransform(device, shape, axis, modes, half, dtype, of_planes)
                     else:
                         ortho = a.norm == "ortho"
                         part = CosineTransform(device, shape, axis, kind, ortho, dtype)
@@ -455,7 +456,7 @@ def engine_of(
     it. Else each axis of a stage has a separate transform.
     """
     a, ranks = arguments, arguments.ranks
-    if len(a.shape) != 3 or not a.is_usual:
+    if not a.has_planes:
         return "axes", 1
     planes = with_fields(slabs(a.shape, 0, ranks), a.fields)
     columns = with_fields(slabs(a.spectral_shape, 1, ranks), a.fields)

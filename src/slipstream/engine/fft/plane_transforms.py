@@ -619,13 +619,18 @@ class PlanePass:
         return modes if self.geometry.flat else modes[..., kx.among_all]
 
     def _fft(self, source: Array, target: Array, forward: bool, scale: float = 1.0) -> Operation:
+        def plan() -> Operation:
+            return self._device.fft(
+                source, target, 3, forward, self._scratch, scale, among_many=True
+            )
+
         if self._arrays[0].points is None:
-            return self._device.fft(source, target, 3, forward, self._scratch, scale)
+            return plan()
         # Batches of one lane share their memory, and thus their plans.
         views = [(address_of(one), one.shape, one.strides) for one in (source, target)]
         key = forward, scale, *views
         if key not in self._ffts:
-            self._ffts[key] = self._device.fft(source, target, 3, forward, self._scratch, scale)
+            self._ffts[key] = plan()
         return self._ffts[key]
 
 

@@ -346,7 +346,7 @@ class AxisTransform(Part):
     """The transform along one local axis, with truncation.
 
     `before` is the shape of the local array in physical space, and `real` whether the transform
-    along this axis is real.
+    along this axis is real. Rows `among_many` have the bits that planes give them (`Device.fft`).
     """
 
     def __init__(
@@ -357,8 +357,10 @@ class AxisTransform(Part):
         modes: Modes,
         real: bool,
         complex_dtype: DTypeLike,
+        among_many: bool,
     ) -> None:
         self._device, self._axis, self._modes, self._real = device, axis, modes, real
+        self._among_many = among_many
         self._width = width = before[axis] // 2 + 1 if real else before[axis]
         self._all = self._points = None
         # cuFFT uses the modes of real points as working memory, so it gets a copy of them.
@@ -431,8 +433,13 @@ class AxisTransform(Part):
         self, graph: StepGraph, source: Array, target: Array, forward: bool, scale: float
     ) -> None:
         label = f"fft axis {self._axis - 1}"
-        for lane, (points, modes) in in_lanes(graph, self._axis, source, target):
-            operation = self._device.fft(points, modes, self._axis, forward, scale=scale)
+        parts = list(in_lanes(graph, self._axis, source, target))
+        for lane, (points, modes) in parts:
+            operation = self._device.fft(
+                points, modes, self._axis, forward, scale=scale, among_many=self._among_many
+            )
+            if len(parts) == 1 and source.nbytes >= _DIVIDED:  # a line: threads share it
+                operation = self._device.with_all_threads(operation)
             writes = [points, modes] if self._overwrites and not forward else [modes]
             graph.add(
                 operation, reads=[points], writes=writes, label=label, category="fft", lane=lane

@@ -338,12 +338,12 @@ INLINE void store_columns(Complex* row, Values v) {
 }
 
 // The same in the order of real numbers.
-INLINE Values load_columns_in_order(const Complex* row) {
+INLINE Values load_in_order(const Complex* row) {
   const Real* at = (const Real*)row;
   const Vector a = load(at, Vector{}), b = load(at + lane_count, Vector{});
   return {every_other<0>(a, b, AllLanes{}), every_other<1>(a, b, AllLanes{})};
 }
-INLINE void store_columns_in_order(Complex* row, Values v) {
+INLINE void store_in_order(Complex* row, Values v) {
   Real* at = (Real*)row;
   store(at, alternating<0>(v.re, v.im, AllLanes{}));
   store(at + lane_count, alternating<lane_count / 2>(v.re, v.im, AllLanes{}));

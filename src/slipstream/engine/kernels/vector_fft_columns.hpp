@@ -115,7 +115,7 @@ static void transform_columns(const Real* source, Real* target, const Columns* c
       if (COSINES) return form_element(by, i, point);
       if (from_reals) return HALVES ? Values{point(2 * i), point(2 * i + 1)} : Values{point(i), Vector{}};
       prefetch_after(read[i]);
-      return load_columns_in_order(read[i]);
+      return load_in_order(read[i]);
     };
     const auto take_mode = [&](Index k, Values mode) {
       if (COSINES) return form_results(by, k, mode, result);
@@ -125,7 +125,7 @@ static void transform_columns(const Real* source, Real* target, const Columns* c
       } else if (written[k]) {
         pace.store_next(2);
         prefetch_after(written[k]);
-        store_columns_in_order(written[k], scaled(mode));
+        store_in_order(written[k], scaled(mode));
       }
     };
     if constexpr (HALVES && SIGN < 0) {

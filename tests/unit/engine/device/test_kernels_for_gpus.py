@@ -74,6 +74,7 @@ ONLY_FOR_CPUS = (
     "openmp_threads.hpp",
     "vector_fft.hpp",
     "vector_fft_columns.hpp",
+    "vector_fft_lines.hpp",
     "vector_fft_passes.hpp",
     "vector_fft_reals.hpp",
     "vector_fft_rows.hpp",
