@@ -218,6 +218,11 @@ class LanePrograms:
             stream.submit(functools.partial(self._run_lane, parts, timed))
         return False
 
+    def durations(self) -> np.ndarray:
+        """Return the seconds of each operation in a timed run: quicker than their intervals."""
+        taken = [part.times[part.places] for parts in self._lanes for part in parts]
+        return 1e-9 * np.concatenate([times[:, 1] - times[:, 0] for times in taken])
+
     def intervals(self) -> dict[int, tuple[float, float]]:
         """Return start and end of each operation in a timed run, by `time.perf_counter`."""
         intervals = []
@@ -284,6 +289,7 @@ class _Part:
     # The fields of a `Program` of `lane_program.hpp`, if compiled code can run it.
     program: list[int] | None = None
     numbers: dict[int, int]  # of operations, by the rows of `times`
+    places: np.ndarray  # of operations, in `times`
     times: np.ndarray  # nanoseconds in which items began and ended in a timed run
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
@@ -299,6 +305,7 @@ class _InterpretedPart(_Part):
     def __init__(self, node: LaneNode) -> None:
         self._operation = node.operation
         self.numbers, self.times = {0: node.number}, np.zeros((1, 2), np.int64)
+        self.places = np.zeros(1, np.int64)
 
     def run(self, stream: Stream, timed: bool) -> None:
         start = time.perf_counter_ns()
@@ -354,6 +361,7 @@ class _CompiledPart(_Part):
 
         self.fill = fill_addresses
         self.times = times = np.zeros((len(items), 2), np.int64)
+        self.places = np.array(list(self.numbers), np.int64)
         self.program = [address_of(items), len(items), address_of(failed), address_of(times)]
         kernel, launch = device.kernel("lane_program.hpp", "run_items"), RowLaunch(1, 1)
         self.untimed, self._timed = (

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from slipstream.engine.collective import RankFailed, WaitedTooLong, timeout
 from slipstream.engine.device import Event, Stream
 from slipstream.engine.errors import InputError, RunError, SlipstreamError
@@ -349,7 +351,7 @@ class ProgrammedStep(CommittedStep):
         self._programs = self.device.lane_programs([nodes for _, nodes in in_order] or [[]])
         self._runs_to_time = 0 if self.device.inline else _TIMED_RUNS
         # The shortest times of each node, and of a run, in these runs.
-        self._shortest: dict[int, float] = {}
+        self._shortest = np.array(math.inf)
         self._fastest = math.inf
 
     def _run(self, profile: bool, stream: Stream | None) -> None:
@@ -364,18 +366,19 @@ class ProgrammedStep(CommittedStep):
             self._lanes.drain(self._streams)
         if timed:
             self._fastest = min(self._fastest, time.perf_counter() - began)
-            intervals = self._programs.intervals()
             if profile:
-                for index, interval in intervals.items():
+                for index, interval in self._programs.intervals().items():
                     self.timeline.add(self.nodes[index], *interval)
             if self._runs_to_time:
-                self._choose_threads(intervals)
+                self._choose_threads()
 
-    def _choose_threads(self, intervals: dict[int, tuple[float, float]]) -> None:
-        """Make the calling thread run all nodes in turn, if that takes less time."""
-        for index, (start, stop) in intervals.items():
-            self._shortest[index] = min(stop - start, self._shortest.get(index, math.inf))
-        seconds = sum(self._shortest.values())
+    def _choose_threads(self) -> None:
+        """Make the calling thread run all nodes in turn, if that takes less time.
+
+        This has to be quick: the other threads fall asleep, and the next run seems to take longer.
+        """
+        self._shortest = np.minimum(self._shortest, self._programs.durations())
+        seconds = float(self._shortest.sum())
         self._runs_to_time -= 1
         # Many threads may take longer to wake than the nodes of a small step.
         longest = min(self._fastest, _LONGEST_ALONE)
