@@ -1,7 +1,7 @@
 """Transforms of many shapes by Slipstream and by FFTW, ducc0 and SciPy, in one process.
 
     pip install pyfftw==0.15.1 ducc0==0.42.0 scipy==1.17.1
-    taskset -c 1 python bench/peers/transform_table.py --json bench/results/transforms.json
+    taskset -c 1 python bench/peers/transform_table.py --json bench/results/transforms-1thread.json
     python bench/peers/transform_table.py --threads 2 "64^3" "a line of 65536"
 
 Run it by a Python that has Slipstream. A row is a forward and a backward transform into given

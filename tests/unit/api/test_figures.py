@@ -258,6 +258,23 @@ def two_cores():
     ]
 
 
+def compared_transforms():
+    """Return rows of transforms: ratios to the best library, on one thread and on two."""
+    found = {}
+    for name in ("1thread", "2threads"):
+        for one in record(f"transforms-{name}")["rows"]:
+            found.setdefault(one["row"], []).append(f"{one['ratio']:.2f}")
+    powers = str.maketrans("230", "²³⁰")
+
+    def printed(name):
+        return re.sub(r"\^(\d+)", lambda power: power[1].translate(powers), name)
+
+    return [
+        row(printed(name), ", ".join(ratios[:2]), ", ".join(ratios[2:]))
+        for name, ratios in found.items()
+    ]
+
+
 def fft():
     ways = ("forward", "backward")
 
@@ -283,6 +300,7 @@ def fft():
         row("512³", "1", *headline_pair(512, 1), plain("512-r1-h200")),
         f"| 512³ | 4 | {' | '.join(pair('512-r4-h200'))} | |",
         f"| 1024³, FP32 on the wire | 4 | {' | '.join(pair('1024-r4-wire-h200'))} | |",
+        *compared_transforms(),
     ]
     four = result("fft-1024-r4-h200")
     shares = four["wire bound / time"]
@@ -299,9 +317,6 @@ def fft():
             actual[name]["pair / plain pair"] for name in ("slipstream", "mpi4py-fft, 2 ranks")
         )
         lines.append(row(f"{n}³", fixed(ours, 2), fixed(theirs, 2)))
-    for n in (64, 96, 128, 192, 256):
-        share = result(f"fft-{n}-2cores")["comparison"]["slipstream"]["pair / plain pair"]
-        lines.append(row(f"{n}³", f"{share:.2f}"))
     largest = max(row["GB/s per rank"] for row in result("exchange-r4-h200")["rows"])
     lines.append(f"In this picture an exchange reaches at most {largest:.0f} GB/s per GPU")
     return [*lines, *streamed_transforms()]
