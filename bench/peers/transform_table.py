@@ -12,6 +12,7 @@ of several. FFTW's plans are measured and may destroy their input; ours are the 
 from __future__ import annotations
 
 import argparse
+import datetime
 import functools
 import json
 import os
@@ -26,6 +27,7 @@ import numpy as np
 import pyfftw
 import scipy
 
+from slipstream.engine.text import counted
 from slipstream.fft import DistributedFFT
 from slipstream.runs.run_recorder import commit_name
 
@@ -204,7 +206,8 @@ def main() -> None:
             "threads": options.threads,
             "turns": options.turns,
             "commit": commit_name(),
-            "machine": _processor_name(),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "device": f"{_processor_name()}, {counted(options.threads, 'thread')}",
             "versions": {
                 "FFTW": pyfftw.fftw_version,
                 "pyFFTW": pyfftw.__version__,

@@ -186,32 +186,28 @@ def advection(folder: Path) -> Chart:
 
 
 def processors(folder: Path) -> Chart:
-    """Draw transforms on two cores as multiples of FFTW's measured plans."""
-    sizes = (64, 96, 128, 192, 256)
-    names = [f"fft-{size}-2cores" for size in sizes]
-    check_one_version(*names)
-    figure, axes = plt.subplots(figsize=(6, 3))
-    comparisons = [record(name)["result"]["comparison"] for name in names]
-    ratios = [one["slipstream"]["pair / plain pair"] for one in comparisons]
-    axes.plot(sizes, ratios, "o-", color=COLOURS["transforms"])
-    axes.axhline(1, color=GREY, linewidth=1)
-    axes.annotate(
-        "FFTW, measured plan",
-        (sizes[-1], 1),
-        (0, 4),
-        textcoords="offset points",
-        color=GREY,
-        ha="right",
-    )
-    axes.set(xlabel="points along each axis", ylabel="time / FFTW's time", ylim=0)
-    axes.set_xticks(sizes)
+    """Draw transforms on one CPU core as multiples of the fastest other library's time."""
+    name = "transforms-1thread"
+    rows = [one for one in record(name)["rows"] if one["row"] != "16^3"]
+    labels = list(dict.fromkeys(one["row"] for one in rows))
+    figure, axes = plt.subplots(figsize=(7, 4.6))
+    for bits, colour, shift in ((64, COLOURS["transforms"], 0.2), (32, GREY, -0.2)):
+        kinds = f"float{bits}", f"complex{2 * bits}"
+        ratios = [one["ratio"] for one in rows if one["dtype"] in kinds]
+        heights = [len(labels) - 1 - i + shift for i in range(len(labels))]
+        label = "double precision" if bits == 64 else "single"
+        axes.barh(heights, ratios, 0.38, color=colour, label=label)
+    axes.axvline(1, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(labels)), list(reversed(labels)))
+    axes.set(xlabel="time / time of the fastest of FFTW, ducc0 and SciPy")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
     return save(
         figure,
         folder,
         "processors",
-        "Forward and backward transforms on one rank with two threads, as multiples of FFTW's time"
-        " in the same run.",
-        *names,
+        "Forward and backward transforms on one CPU core, as multiples of the time of the fastest"
+        " other library in the same process.",
+        name,
     )
 
 
@@ -226,7 +222,7 @@ CHARTS = {
     "Headline figures": headlines,
     "Turbulence on several GPUs": turbulence,
     "Transforms on several GPUs": transforms,
-    "Transforms on two CPU cores": processors,
+    "Transforms on a CPU core": processors,
     "Flow through rock on several GPUs": rock,
     "Overlap strategies of advection": advection,
 }
