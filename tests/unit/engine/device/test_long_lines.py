@@ -5,24 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
+from drawn_arrays import draw
 from slipstream.engine.device import HostDevice, fft_lengths, long_lines, vector_fft
 from slipstream.fft import DistributedFFT
 
 DEVICE = HostDevice(threads=1)
 ROUNDING = {"float64": 3e-16, "float32": 2e-7}
-RANDOM = np.random.default_rng(0)
 # Products of small primes, one odd and one of radices that have no code of their own, and lengths
 # whose transforms are convolutions, one even.
 LENGTHS = (4096, 2 * 47 * 53, 45 * 75, 2053, 4106)
-
-
-def draw(shape, dtype):
-    values = RANDOM.standard_normal(shape)
-    if np.dtype(dtype).kind == "c":
-        values = values + 1j * RANDOM.standard_normal(shape)
-    array = DEVICE.empty(shape, dtype)
-    array[...] = values
-    return array
 
 
 def transformed(source, target, forward, device=DEVICE, **options):

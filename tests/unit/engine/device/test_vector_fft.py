@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from drawn_arrays import draw
 from slipstream.engine import kernels
 from slipstream.engine.device import HostDevice, host_compiler, vector_fft
 
@@ -28,15 +29,6 @@ CASES = [
 PLACES = (((2, 9), 2), ((11,), 0), ((2, 3, 8), 1), ((3, 2, 2, 5), 3), ((2, 1, 3, 2, 2), 5))
 ROUNDING = {"float64": 3e-16, "float32": 2e-7}
 RANDOM = np.random.default_rng(0)
-
-
-def draw(shape, dtype):
-    values = RANDOM.standard_normal(shape)
-    if np.dtype(dtype).kind == "c":
-        values = values + 1j * RANDOM.standard_normal(shape)
-    array = DEVICE.empty(shape, dtype)
-    array[...] = values
-    return array
 
 
 def transformed(source, target, axis, forward, device=DEVICE):
