@@ -1,6 +1,7 @@
 """Formulas of initial states: what they mean, and the texts that they refuse."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from slipstream.case import make_case
 from slipstream.engine.device import HostDevice
 from slipstream.engine.errors import InputError
 from slipstream.runs import make_simulation
+from slipstream.spectral.fields_at_points import normalise
 from slipstream.spectral.force_patterns import patterns_of
 from slipstream.spectral.formula_parser import formula, parsed
 from slipstream.spectral.runge_kutta_tableaux import METHODS
@@ -181,3 +183,13 @@ def test_grid_beyond_any_memory_is_not_sampled():
     )
     with pytest.raises(InputError, match="grid.points: this grid needs"):
         make_simulation(case, None, HostDevice()).prepare()
+
+
+def test_numbers_behind_the_modes_of_rows_give_no_warning():
+    """Rows begin at lines of the cache, or blocks of a disk, and what is between is not set."""
+    flow = start(HostDevice(), "grid.points=16", "time.end=0.1")
+    modes = np.array([1.0, complex(np.inf, 0), np.nan])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        normalise(flow, modes)
+    assert modes[0] == 1 / 16**3
