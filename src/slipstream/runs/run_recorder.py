@@ -201,8 +201,8 @@ class StepRecord:
             self._series.begin()
         step, sets = simulation.step, simulation.times_fields_set
         resumed = simulation.resumed
-        # What an earlier process set after the last step that it took, this record has to say.
-        earlier = 1 if resumed is not None and resumed.is_set else 0
+        # Fields that an earlier process set after its last step count as set before the next one.
+        earlier = int(resumed is not None and bool(resumed.is_set))
         has_gap = simulation.step_log.begin(step, sets - earlier, self._goes_on)
         self._is_begun = True
         self._written = step if self._goes_on else -1

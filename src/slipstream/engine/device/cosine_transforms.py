@@ -16,7 +16,7 @@ def period(kind: str, n: int) -> int:
 
 
 def _edge_factors(kind: str, n: int, orthonormal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return what an orthonormal transform multiplies points by before, and modes after."""
+    """Return the factors of an orthonormal transform: of points before it, and of modes after."""
     before, after = np.ones(n), np.ones(n)
     if orthonormal and kind[3] in "123":
         edge = 0 if kind.startswith("dct") else n - 1

@@ -378,7 +378,7 @@ class Device(ABC):
         """Return whether this device prefers tiled kernels (`strided_fft.hpp`) where they fit."""
 
     def with_all_threads(self, operation: Operation) -> Operation:
-        """Return an operation that may use the threads of all lanes, which are idle meanwhile."""
+        """Return an operation that may use the threads of all lanes, while the others are idle."""
         return operation
 
     def lane_programs(self, lanes: Sequence[Sequence[LaneNode]]) -> LanePrograms:

@@ -1,4 +1,4 @@
-"""What the kernels of `vector_fft.hpp` need to know of a length: radices, and tables of factors."""
+"""Lengths of transforms by `vector_fft.hpp`: their radices, and tables of factors."""
 
 from __future__ import annotations
 

@@ -289,8 +289,12 @@ class _Part:
     # The fields of a `Program` of `lane_program.hpp`, if compiled code can run it.
     program: list[int] | None = None
     numbers: dict[int, int]  # of operations, by the rows of `times`
-    places: np.ndarray  # of operations, in `times`
     times: np.ndarray  # nanoseconds in which items began and ended in a timed run
+
+    @functools.cached_property
+    def places(self) -> np.ndarray:
+        """The rows of `times` that are of operations, once all items are known."""
+        return np.array(list(self.numbers), np.int64)
 
     def finish(self, device: Device, failed: np.ndarray) -> None:
         """Prepare to run, once all items are known."""
@@ -305,7 +309,6 @@ class _InterpretedPart(_Part):
     def __init__(self, node: LaneNode) -> None:
         self._operation = node.operation
         self.numbers, self.times = {0: node.number}, np.zeros((1, 2), np.int64)
-        self.places = np.zeros(1, np.int64)
 
     def run(self, stream: Stream, timed: bool) -> None:
         start = time.perf_counter_ns()
@@ -361,7 +364,6 @@ class _CompiledPart(_Part):
 
         self.fill = fill_addresses
         self.times = times = np.zeros((len(items), 2), np.int64)
-        self.places = np.array(list(self.numbers), np.int64)
         self.program = [address_of(items), len(items), address_of(failed), address_of(times)]
         kernel, launch = device.kernel("lane_program.hpp", "run_items"), RowLaunch(1, 1)
         self.untimed, self._timed = (

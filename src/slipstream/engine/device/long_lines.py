@@ -30,8 +30,8 @@ from slipstream.engine.device.fft_lengths import (
 from slipstream.engine.device.gpu_fft_launch import roots_at
 from slipstream.engine.device.lane_programs import HostCall
 
-# From this many complex points on, rows that are alone take a seventh of the time in a lane of a
-# tile, and many rows about as long.
+# From this many complex points on, a single row takes a seventh of its time in a lane of a tile,
+# and many rows take about as long as in lanes.
 _LONG = 2048
 # Bytes of the numbers that share turns: the widest vectors.
 _WIDE = 64
@@ -148,7 +148,7 @@ class Line:
         return [self._chirp.astype(self._complex, copy=False), self._spectrum]
 
     def prepare_spectrum(self, device: Device) -> Callable[[], None]:
-        """Return what computes the spectrum of the chirp, once, in double precision."""
+        """Return a function that computes the spectrum of the chirp, once, in double precision."""
         transform = find_line_kernel(device, self._size, "float64", False, True)
         assert transform is not None  # a multiple of 64, of small primes
         n, m = self._points, self._size

@@ -4,7 +4,7 @@
 // "FFTs in external or hierarchical memory"). First the columns are transformed, one in each lane, turned, and
 // left in panels: the modes of lane_count columns, one mode behind the other. Then the rows are, again one in
 // each lane, so that their modes are neighbours in the result. A function transforms whole tiles
-// (`vector_fft_tile.hpp`): what is here compiles soon. Threads share the panels, and then the rows. No lane
+// (`vector_fft_tile.hpp`), so this header compiles quickly. Threads share the panels, and then the rows. No lane
 // depends on others, so the bits of a line depend on its length alone, whatever the width of vectors. The last
 // panel and the last rows begin early enough to be whole: some numbers are computed, and stored, twice.
 //
